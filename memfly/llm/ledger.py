@@ -1,0 +1,121 @@
+"""Counts calls, tokens, retries, parse failures and truncations by role, for whatever scope of work is current.
+
+A scope (one conversation's build, one question) is a context variable, so that work started inside it, prefetched calls
+included, is counted there without systems having to pass anything along. Not a layer that changes replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from memfly.llm.base import Reply
+
+
+@dataclass
+class RoleCount:
+    """Totals of one role. Tokens are as the server counts them; `billed_*` leaves out replies served by the cache."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    parse_failures: int = 0
+    truncated: int = 0
+    billed_calls: int = 0
+    billed_prompt_tokens: int = 0
+    billed_completion_tokens: int = 0
+    server_cached_prompt_tokens: int = 0
+    retries: int = 0
+    latency_s: float = 0.0
+
+    def add(self, other: RoleCount) -> None:
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
+
+PROCESS_FIELDS = frozenset(
+    {
+        "billed_calls",
+        "billed_prompt_tokens",
+        "billed_completion_tokens",
+        "server_cached_prompt_tokens",
+        "retries",
+        "latency_s",
+    }
+)
+"""Fields that depend on what the cache held and how the network behaved; the others are the same in every rerun."""
+
+
+@dataclass
+class Tally:
+    """Counts by role for one scope."""
+
+    roles: dict[str, RoleCount] = field(default_factory=dict)
+
+    def role(self, name: str) -> RoleCount:
+        return self.roles.setdefault(name, RoleCount())
+
+    def add(self, other: Tally) -> None:
+        for name, count in other.roles.items():
+            self.role(name).add(count)
+
+    def record(self, role: str, reply: Reply) -> None:
+        """Count one reply that came back, from the cache or from the backend."""
+        count = self.role(role)
+        count.calls += 1
+        count.prompt_tokens += reply.usage.prompt_tokens
+        count.completion_tokens += reply.usage.completion_tokens
+        count.truncated += reply.finish == "length"
+        if not reply.from_cache:
+            count.billed_calls += 1
+            count.billed_prompt_tokens += reply.usage.prompt_tokens
+            count.billed_completion_tokens += reply.usage.completion_tokens
+            count.server_cached_prompt_tokens += reply.usage.cached_prompt_tokens
+            count.retries += reply.tries - 1
+            count.latency_s += reply.latency_s
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        return {name: asdict(self.roles[name]) for name in sorted(self.roles)}
+
+    def logical(self) -> dict[str, dict[str, int]]:
+        """Only the counts that a rerun from a warm cache would give again."""
+        return {
+            name: {k: v for k, v in asdict(self.roles[name]).items() if k not in PROCESS_FIELDS}
+            for name in sorted(self.roles)
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Mapping[str, Any]]) -> Tally:
+        known = {item.name for item in fields(RoleCount)}
+        return cls({name: RoleCount(**{k: v for k, v in c.items() if k in known}) for name, c in data.items()})
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the current work is for: part of every call's seed, and where its counts go."""
+
+    conversation: str = ""
+    item: str = ""
+    tally: Tally = field(default_factory=Tally)
+
+
+_current: ContextVar[Scope | None] = ContextVar("memfly_scope", default=None)
+
+
+def current_scope() -> Scope:
+    """The scope work runs in; outside any, a throw-away one."""
+    return _current.get() or Scope()
+
+
+@contextmanager
+def scope(conversation: str = "", item: str = "") -> Iterator[Tally]:
+    """Everything called inside, tasks started inside included, is counted in the tally given back."""
+    tally = Tally()
+    token = _current.set(Scope(conversation, item, tally))
+    try:
+        yield tally
+    finally:
+        _current.reset(token)

@@ -1,0 +1,74 @@
+"""From a reply's text to a task's output, in layers: strict JSON, tolerant JSON (fences, prose around it), repaired JSON.
+
+Every layer ends in the same validation; a server's promise to follow a schema is never trusted (pitfall 16). An empty,
+cut or unclosed reply is an error here, never an empty output.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from json_repair import repair_json
+from pydantic import ValidationError
+
+from memfly.errors import ParseError
+from memfly.llm.base import Reply
+from memfly.tasks.base import Task, TaskOutput
+
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O", bound=TaskOutput)  # noqa: E741
+
+_FENCE = re.compile(r"```(?:json|JSON)?\s*\n?(.*?)```", re.DOTALL)
+
+
+def parse_reply(task: Task[I, O], value: I, reply: Reply) -> O:
+    """The reply as the task's output. Raises ParseError with a one-line reason fit to be sent back to the model."""
+    if reply.finish == "unclosed_think":
+        raise ParseError("the reply ended inside its reasoning", reply=reply.text)
+    if not reply.text.strip():
+        raise ParseError("the reply was empty", reply=reply.text)
+    reason = "it is not a JSON object"
+    for candidate in _objects(reply.text, cut=reply.finish == "length"):
+        try:
+            output = task.output.model_validate(candidate)
+            if task.check is not None:
+                task.check(value, output)
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = f"{'.'.join(str(part) for part in first['loc']) or 'reply'}: {first['msg']}"
+        except ValueError as error:
+            reason = str(error)
+        else:
+            return output
+    if reply.finish == "length":
+        reason = f"the reply was cut at the token limit ({reason})"
+    raise ParseError(reason, reply=reply.text)
+
+
+def _objects(text: str, *, cut: bool) -> Iterator[dict[str, Any]]:
+    """JSON objects the text may stand for, most literal reading first. A cut reply is not repaired: what is missing
+    from its end cannot be known."""
+    seen: list[Any] = []
+    sources = [text.strip(), *(match.strip() for match in _FENCE.findall(text)), _outermost(text)]
+    for source in dict.fromkeys(s for s in sources if s):
+        try:
+            value = json.loads(source)
+        except ValueError:
+            continue
+        if isinstance(value, dict) and value not in seen:
+            seen.append(value)
+            yield value
+    if cut or "{" not in text:
+        return
+    value = repair_json(_outermost(text) or text[text.index("{") :], return_objects=True)
+    if isinstance(value, dict) and value and value not in seen:
+        yield value
+
+
+def _outermost(text: str) -> str:
+    """From the first opening brace to the last closing one; empty when there is no such pair."""
+    start, end = text.find("{"), text.rfind("}")
+    return text[start : end + 1] if 0 <= start < end else ""

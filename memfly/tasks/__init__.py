@@ -1,0 +1,1 @@
+"""One file per LLM task: typed input, typed output, prompt text, version."""
