@@ -126,7 +126,8 @@ class Hashing:
                     code = int.from_bytes(hashlib.blake2b(feature.encode(), digest_size=8).digest(), "little")
                     out[row, (code >> 1) % self._dim] += weight if code & 1 else -weight
         norms = np.linalg.norm(out, axis=1, keepdims=True)
-        return np.divide(out, norms, out=out, where=norms > 0)
+        out /= np.where(norms > 0, norms, 1)
+        return out
 
 
 class Embedder:

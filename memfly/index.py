@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
@@ -23,7 +23,7 @@ class VectorIndex:
     not depend on what else is asked; equal scores are ordered by id."""
 
     def __init__(self, dim: int) -> None:
-        self._faiss = faiss.IndexIDMap2(faiss.IndexFlatIP(dim))
+        self._faiss: Any = faiss.IndexIDMap2(faiss.IndexFlatIP(dim))
 
     def __len__(self) -> int:
         return int(self._faiss.ntotal)

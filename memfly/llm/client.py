@@ -14,8 +14,8 @@ from memfly.llm.ledger import current_scope
 from memfly.llm.parse import parse_reply
 from memfly.tasks.base import Task, TaskOutput
 
-I = TypeVar("I")  # noqa: E741 - input of a task, as in tasks.base
-O = TypeVar("O", bound=TaskOutput)  # noqa: E741
+In = TypeVar("In")
+Out = TypeVar("Out", bound=TaskOutput)
 
 
 class LLM:
@@ -28,13 +28,13 @@ class LLM:
 
     async def run(
         self,
-        task: Task[I, O],
-        value: I,
+        task: Task[In, Out],
+        value: In,
         *,
         temperature: float | None = None,
         max_tokens: int | None = None,
         purpose: str = "",
-    ) -> O:
+    ) -> Out:
         """The task's output for `value`.
 
         The request seed comes from (run seed, conversation, question, task, purpose), so equal work in another run

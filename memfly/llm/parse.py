@@ -18,13 +18,13 @@ from memfly.errors import ParseError
 from memfly.llm.base import Reply
 from memfly.tasks.base import Task, TaskOutput
 
-I = TypeVar("I")  # noqa: E741
-O = TypeVar("O", bound=TaskOutput)  # noqa: E741
+In = TypeVar("In")
+Out = TypeVar("Out", bound=TaskOutput)
 
 _FENCE = re.compile(r"```(?:json|JSON)?\s*\n?(.*?)```", re.DOTALL)
 
 
-def parse_reply(task: Task[I, O], value: I, reply: Reply) -> O:
+def parse_reply(task: Task[In, Out], value: In, reply: Reply) -> Out:
     """The reply as the task's output. Raises ParseError with a one-line reason fit to be sent back to the model."""
     if reply.finish == "unclosed_think":
         raise ParseError("the reply ended inside its reasoning", reply=reply.text)

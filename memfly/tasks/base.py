@@ -22,24 +22,24 @@ class TaskOutput(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-I = TypeVar("I")
-O = TypeVar("O", bound=TaskOutput)
+In = TypeVar("In")
+Out = TypeVar("Out", bound=TaskOutput)
 
 
 @dataclass(frozen=True)
-class Task(Generic[I, O]):
+class Task(Generic[In, Out]):
     """One kind of call. `render` turns the typed input into the user message; nothing outside the input may enter it."""
 
     name: str
     version: int
     role: Role
-    input: type[I]
-    output: type[O]
+    input: type[In]
+    output: type[Out]
     system: str
-    render: Callable[[I], str]
+    render: Callable[[In], str]
     max_tokens: int
     temperature: float = 0.0
-    check: Callable[[I, O], None] | None = None
+    check: Callable[[In, Out], None] | None = None
     """Optional semantic check of a parsed reply against its input; raises ValueError with a message for the model."""
 
     def schema(self) -> dict[str, Any]:
