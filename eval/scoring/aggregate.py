@@ -1,0 +1,101 @@
+"""From scored answers to a table's cells: per category, over all questions, and without category 5. One function for all.
+
+Every average is over the questions that were asked. Questions that failed and questions never answered are counted, and
+both readings are given: as zero, and left out. Error bars are `eval.stats`'s work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eval.categories import Category
+from eval.scoring.protocol import Scores
+from memfly.errors import DataError
+
+AVERAGE, AVERAGE4 = "average", "average4"
+CELLS = (*(category.label for category in Category), AVERAGE, AVERAGE4)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRow:
+    """One asked question's outcome: its `scores`, or what went wrong in `error` (no scores also counts as an error)."""
+
+    id: str
+    scores: Mapping[str, float | None] | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The questions of one category, or of several. `n` = scored + `n_error` + `n_unscored`.
+
+    A metric that is None for a scored row (not applicable, unavailable, or left unscored by a judge) is in no average;
+    `count` says how many rows each average of `mean_scored` rests on.
+    """
+
+    n: int
+    n_error: int
+    n_unscored: int
+    """Asked, but with no row at all: the run is unfinished."""
+    mean: dict[str, float | None]
+    """Metric to mean with errors and unscored questions as zero; None where no question has a value."""
+    mean_scored: dict[str, float | None]
+    """The same with them left out."""
+    count: dict[str, int]
+
+
+def aggregate(
+    asked: Mapping[str, Category], rows: Iterable[ScoredRow], zeros: Callable[[Category], Scores]
+) -> dict[str, Cell]:
+    """Cells by name, in the order of `CELLS`: the five categories, `average` (all) and `average4` (categories 1-4).
+
+    `asked` maps the id of every question of the run to its category, so averages are micro averages over questions.
+    `zeros(category)` is `Protocol.zeros`: what an error or a missing answer gets in `Cell.mean`; metrics it does not name
+    are averaged over the rows that have them. Raises DataError for a row that was not asked, or an id that comes twice.
+    """
+    by_id: dict[str, ScoredRow] = {}
+    for row in rows:
+        if row.id not in asked:
+            raise DataError(f"scored question {row.id!r} was never asked; score a run against its own question list")
+        if row.id in by_id:
+            raise DataError(f"question {row.id!r} is scored twice; keep one final record per question")
+        by_id[row.id] = row
+    groups = {category.label: [category] for category in Category}
+    groups |= {AVERAGE: list(Category), AVERAGE4: [c for c in Category if c is not Category.ADVERSARIAL]}
+    return {name: _cell(asked, by_id, zeros, categories) for name, categories in groups.items()}
+
+
+def _cell(
+    asked: Mapping[str, Category],
+    rows: Mapping[str, ScoredRow],
+    zeros: Callable[[Category], Scores],
+    categories: Sequence[Category],
+) -> Cell:
+    ids = [id for id, category in asked.items() if category in categories]
+    scored: dict[str, Mapping[str, float | None]] = {}
+    for id in ids:
+        row = rows.get(id)
+        if row is not None and row.scores is not None and row.error is None:
+            scored[id] = row.scores
+    unscored = sum(id not in rows for id in ids)
+    failed = [zeros(asked[id]) for id in ids if id not in scored]
+    metrics = list(dict.fromkeys(name for scores in [*scored.values(), *failed] for name in scores))
+    present = {name: _values(scored.values(), name) for name in metrics}
+    return Cell(
+        n=len(ids),
+        n_error=len(ids) - len(scored) - unscored,
+        n_unscored=unscored,
+        mean={name: _mean([*values, *_values(failed, name)]) for name, values in present.items()},
+        mean_scored={name: _mean(values) for name, values in present.items()},
+        count={name: len(values) for name, values in present.items()},
+    )
+
+
+def _values(scores: Iterable[Mapping[str, float | None]], metric: str) -> list[float]:
+    return [value for each in scores if (value := each.get(metric)) is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
