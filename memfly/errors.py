@@ -30,6 +30,8 @@ class BackendError(MemflyError):
         self.transient = transient
         self.retry_after = retry_after
         self.kind = kind
+        self.tries = 1
+        """Transport attempts made before giving up; set by the retry layer."""
 
 
 class ParseError(MemflyError):

@@ -1,0 +1,47 @@
+"""Canonical keywords: one form for "Pottery classes", "pottery class" and "pottery  class." (spec/memfly.md section 2).
+
+Casefold, punctuation and white space folded, last word singular by rule (no lemma dictionary), then exact match. The
+optional merging of near-duplicates by cosine is in `memfly.ingest`, since it needs embeddings.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+_FOLD = re.compile(r"[^\w']+|_")
+_KEEP_S = ("ss", "us", "is", "as", "os", "'s")
+_MAX_LENGTH = 120
+
+
+def singular(word: str) -> str:
+    """Singular of one folded word by suffix rules: "stories" -> "story", "boxes" -> "box", "cats" -> "cat"."""
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("sses", "xes", "zes", "ches", "shes")):
+        return word[:-2]
+    if len(word) > 3 and word.endswith("s") and not word.endswith(_KEEP_S):
+        return word[:-1]
+    return word
+
+
+def canonical(phrase: str) -> str:
+    """Key of a phrase; empty when nothing of it is left (such keywords are dropped)."""
+    folded = _FOLD.sub(" ", unicodedata.normalize("NFKC", phrase).replace("\u2019", "'").casefold()).split()
+    if folded and folded[0] in ("a", "an", "the"):
+        folded = folded[1:]
+    if not folded:
+        return ""
+    folded[-1] = singular(folded[-1])
+    return " ".join(folded)[:_MAX_LENGTH].strip()
+
+
+def canonical_map(phrases: Iterable[str]) -> dict[str, str]:
+    """Canonical key -> phrase as first written, order kept, empty ones dropped."""
+    found: dict[str, str] = {}
+    for phrase in phrases:
+        key = canonical(phrase)
+        if key:
+            found.setdefault(key, " ".join(phrase.split())[:_MAX_LENGTH])
+    return found
