@@ -51,7 +51,7 @@ def official_f1(prediction: str, reference: str, category: Category) -> float:
 
 def stemmed_f1(prediction: str, reference: str) -> float:
     """F1 on multisets of Porter stems of the normalised texts; 0 without overlap, also when both are empty."""
-    ours, theirs = _stems(prediction), _stems(reference)
+    ours, theirs = stems(prediction), stems(reference)
     overlap = (Counter(ours) & Counter(theirs)).total()
     return f_measure(overlap, len(ours), len(theirs))
 
@@ -64,7 +64,8 @@ def multi_answer_f1(prediction: str, reference: str) -> float:
 
 
 @lru_cache(maxsize=1 << 16)
-def _stems(text: str) -> tuple[str, ...]:
+def stems(text: str) -> tuple[str, ...]:
+    """Porter stems of the normalised text's words, in order."""
     return tuple(stem(word) for word in normalise(text).split())
 
 
