@@ -6,11 +6,13 @@ are only ten. Three choices follow.
 *Standard error*: CR2 (Bell and McCaffrey 2002), each cluster's residual sum divided by sqrt(1 - its share of the questions),
 which makes the variance unbiased when questions are in fact independent. *Interval*: Student's t with the Satterthwaite
 degrees of freedom of the same paper. For G equal clusters both are the textbook ones, the standard error of G cluster means
-and G - 1 degrees of freedom; unequal sizes lower them (8.6 instead of 9 over all of locomo10). In a simulation with
-intra-conversation correlation from 0 to 0.2 (tests/eval/test_stats.py) nominal 95 % intervals so made cover 93-97 % both
-with locomo10's sizes and with one conversation holding 40 times as many questions as another, where CR1 with G - 1 falls
-to 87 %; the least favourable case tried, right-or-wrong answers at a correlation of 0.2, gave 93.6 % and 91.8 %. *Test*: exact sign flips of whole conversations, which needs no normality; ten conversations allow no p below
-2/1024, and fewer than six none below 0.05.
+and G - 1 degrees of freedom; unequal sizes lower them (8.6 instead of 9 over all of locomo10). In the simulations of
+tests/eval/test_stats.py nominal 95 % intervals so made cover 93-97 %, at intra-conversation correlations from 0 to 0.2, both
+with locomo10's sizes and with one conversation holding 40 times as many questions as another, where CR1 with G - 1 degrees
+falls to 87 %. Right-or-wrong scores at a correlation of 0.2 and such extreme sizes are the limit: 92 %.
+
+*Test*: exact sign flips of whole conversations, which needs no normality; ten conversations allow no p below 2/1024, and
+fewer than six none below 0.05.
 
 The cluster bootstrap is here for comparison only: with ten clusters its percentile interval is too short.
 """
