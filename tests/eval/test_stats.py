@@ -108,6 +108,23 @@ def test_coverage_holds_for_right_or_wrong_answers(sizes: Floats, correlation: f
     assert 0.93 <= _coverage(sums, sizes, truth) <= 0.97
 
 
+def test_cr1_with_one_degree_less_than_clusters_would_not_cover_very_unequal_sizes() -> None:
+    rng = np.random.default_rng(20)
+    shape = (20_000, len(SKEWED))
+    sums = rng.normal(size=shape) * np.sqrt(0.2) * SKEWED + rng.normal(size=shape) * np.sqrt(0.8 * SKEWED)
+    mean = sums.sum(axis=1) / SKEWED.sum()
+    residuals = sums - SKEWED * mean[:, None]
+    cr1 = np.sqrt((residuals**2).sum(axis=1) * 10 / 9) / SKEWED.sum()
+    assert np.mean(np.abs(mean) <= reference.t.ppf(0.975, 9) * cr1) < 0.89
+
+
+def test_right_or_wrong_scores_with_large_effects_and_very_unequal_sizes_are_the_limit() -> None:
+    rng = np.random.default_rng(21)
+    rates = rng.beta(0.3 * 4, 0.7 * 4, size=(20_000, len(SKEWED)))
+    sums = rng.binomial(SKEWED.astype(int), rates).astype(np.float64)
+    assert 0.91 <= _coverage(sums, SKEWED, 0.3) < 0.93
+
+
 def test_ignoring_the_clusters_would_not_cover() -> None:
     rng = np.random.default_rng(22)
     shared = rng.normal(size=(5_000, 10)) * np.sqrt(0.05)
