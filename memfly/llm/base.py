@@ -22,7 +22,7 @@ Message = tuple[str, str]
 def stable_hash(value: Any, length: int = 64) -> str:
     """SHA-256 (hex, first `length` digits) of a JSON-able value, independent of key order."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def derive_seed(*parts: str | int) -> int:

@@ -6,12 +6,14 @@ it raises ParseError, and the caller decides on a counted fallback.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from memfly.errors import ParseError
+from memfly.errors import BackendError, ParseError
 from memfly.llm.base import Backend, Call, Message, Reply, derive_seed
 from memfly.llm.ledger import current_scope
 from memfly.llm.parse import parse_reply
+from memfly.llm.startup import Startup
 from memfly.tasks.base import Task, TaskOutput
 
 In = TypeVar("In")
@@ -19,12 +21,27 @@ Out = TypeVar("Out", bound=TaskOutput)
 
 
 class LLM:
-    """A backbone as systems see it. `attempts` is how often one task is asked before ParseError (default 3)."""
+    """A backbone as systems see it. `attempts` is how often one task is asked before ParseError (default 3);
+    `startup` is the backend's own preparation, where it has one."""
 
-    def __init__(self, backend: Backend, *, seed: int = 0, attempts: int = 3) -> None:
+    def __init__(self, backend: Backend, *, seed: int = 0, attempts: int = 3, startup: Startup | None = None) -> None:
         self.backend = backend
         self.seed = seed
         self.attempts = attempts
+        self.startup = startup
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Every setting that can change an output, for the hashes of runs and memories."""
+        return {**self.backend.identity, "attempts": self.attempts}
+
+    async def start(self) -> Mapping[str, Any]:
+        """Start and probe the server now instead of at the first call; gives what was found, for the manifest (empty
+        for a backbone with no server). Raises ConfigError when the server cannot do what the configuration asks."""
+        if self.startup is None:
+            return {}
+        await self.startup.ready()
+        return self.startup.found
 
     async def run(
         self,
@@ -50,7 +67,13 @@ class LLM:
         asked = messages
         for attempt in range(self.attempts):
             call = Call(task, value, asked, heat, budget, seed, attempt)
-            reply = await self.backend.complete(call)
+            try:
+                reply = await self.backend.complete(call)
+            except BackendError as failed:
+                count = here.tally.role(task.role)
+                count.failed_calls += 1
+                count.retries += failed.tries - 1
+                raise
             here.tally.record(task.role, reply)
             try:
                 return parse_reply(task, value, reply)

