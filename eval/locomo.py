@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eval.categories import Category
-from eval.evidence import parse_evidence
+from eval.evidence import Repair, parse_gold
 from memfly.errors import DataError
 from memfly.types import Conversation, Observation, Question, Session, SessionNotes, Turn
 
@@ -205,13 +205,13 @@ class _Reader:
             self.oddities.append(f"{name}#{index}: the answer is the number {answer}, not a text: kept, scored as text")
         raw = data.get("evidence") or []
         raw_ids = tuple(str(e) for e in (raw if isinstance(raw, list) else [raw]))
-        parsed = parse_evidence(raw_ids, turns)
-        self.oddities += [f"{name}#{index}: evidence {line}" for line in parsed.repairs]
-        if not parsed.ids:
+        parsed = parse_gold(raw_ids, turns)
+        self.oddities += [f"{name}#{index}: evidence {_repair(repair)}" for repair in parsed.repairs]
+        if not parsed.usable:
             self.oddities.append(f"{name}#{index}: no usable evidence ({list(raw_ids)}): left out of recall")
         key = f"{name}#{index}"
         self.questions.append(Question(key, name, text))
-        self.golds[key] = Gold(key, category, answer, None if trap is None else str(trap), parsed.ids, raw_ids)
+        self.golds[key] = Gold(key, category, answer, None if trap is None else str(trap), parsed.turns, raw_ids)
 
 
 def _notes(data: Mapping[str, Any], number: int) -> SessionNotes:
@@ -225,6 +225,11 @@ def _notes(data: Mapping[str, Any], number: int) -> SessionNotes:
             found.append(Observation(str(speaker), str(text), tuple(str(p).strip() for p in parts if str(p).strip())))
     summary = (data.get("session_summary") or {}).get(f"session_{number}_summary") or ""
     return SessionNotes(tuple(found), str(summary))
+
+
+def _repair(repair: Repair) -> str:
+    read = f"read as {', '.join(repair.turns)}" if repair.turns else "names no turn"
+    return f"{repair.raw!r} {read}" + (f", dropped {', '.join(repair.dropped)}" if repair.dropped else "")
 
 
 def _get(data: Mapping[str, Any], key: str, where: str) -> Any:
@@ -241,7 +246,7 @@ def _need(value: Any, kind: type, where: str) -> Any:
 
 def _time(label: str, where: str) -> datetime:
     try:
-        return datetime.strptime(label.strip(), _DATE)  # noqa: DTZ007 - LoCoMo's times have no zone
+        return datetime.strptime(label.strip(), _DATE)
     except ValueError:
         raise DataError(f"{where}: {label!r} is not a date like '1:56 pm on 8 May, 2023'") from None
 

@@ -28,9 +28,13 @@ from memfly.options import Options, options
 from memfly.refine import RefineOptions, Refiner
 from memfly.retrieve import RetrievalOptions, Retriever
 from memfly.system import MemorySystem, Services
+from memfly.tasks.answer import ANSWER
 from memfly.tasks.base import Task
 from memfly.tasks.gate import GATE, GATE_MERGE, GATE_ONE_STRENGTH, GateCandidate, GateInput
+from memfly.tasks.ingest import INGEST
 from memfly.tasks.merge import MERGE, MergeInput
+from memfly.tasks.question import QUESTION
+from memfly.tasks.refine import SUBQUERY, SUFFICIENCY
 from memfly.text import stems
 from memfly.topics import TopicOptions, Topics
 from memfly.types import Evidence, Passage, Question, Turn, in_time_order
@@ -53,6 +57,17 @@ class MemFly(MemorySystem):
     """One conversation's memory. `tau_m`, `tau_l` in [0, 1] (paper: 0.7, 0.5), compared strictly (Eq. 6)."""
 
     recall_options: ClassVar[frozenset[str]] = frozenset({"retrieval", "refine", "note_view"})
+    tasks: ClassVar[tuple[Task[Any, Any], ...]] = (
+        INGEST,
+        GATE,
+        GATE_MERGE,
+        GATE_ONE_STRENGTH,
+        MERGE,
+        QUESTION,
+        SUFFICIENCY,
+        SUBQUERY,
+        ANSWER,
+    )
     version: ClassVar[int] = 1
 
     def __init__(

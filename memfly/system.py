@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from memfly.embed import Embedder
 from memfly.llm.client import LLM
+from memfly.tasks.base import Task
 from memfly.types import Evidence, Question, SessionNotes, Turn
 
 
@@ -48,6 +49,9 @@ class MemorySystem(ABC):
     recall_options: ClassVar[frozenset[str]] = frozenset()
     """Names of constructor options that only `recall` reads. They are left out of the memory's fingerprint, so runs
     that differ in nothing else share one built memory."""
+
+    tasks: ClassVar[tuple[Task[Any, Any], ...]] = ()
+    """All LLM tasks the system may run; their prompts and schemas are part of the fingerprint."""
 
     version: ClassVar[int] = 1
     """Raise it when a code change alters what a built memory contains; part of the fingerprint."""

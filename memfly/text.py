@@ -50,3 +50,33 @@ def _encoding() -> Any:
 def count_tokens(text: str) -> int:
     """Tokens in the o200k_base vocabulary (GPT-4o's), the unit of every token column the harness counts itself."""
     return len(_encoding().encode_ordinary(text))
+
+
+def cut_tokens(text: str, n: int) -> str:
+    """The first `n` tokens of a text (o200k_base); a character cut in two at the end is left out."""
+    if n <= 0:
+        return ""
+    tokens = _encoding().encode_ordinary(text)
+    return text if len(tokens) <= n else str(_encoding().decode(tokens[:n])).rstrip("\ufffd")
+
+
+def split_tokens(text: str, size: int) -> list[str]:
+    """The text in consecutive pieces of `size` tokens (o200k_base); joined, they are the text again.
+
+    A piece ends up to 3 tokens early where it would otherwise end inside a character. Raises ValueError for size < 4,
+    because one character may take 4 tokens.
+    """
+    if size < 4:
+        raise ValueError(f"pieces of {size} tokens; give 4 or more")
+    tokens, pieces, start = _encoding().encode_ordinary(text), [], 0
+    while start < len(tokens):
+        end = min(start + size, len(tokens))
+        while end < len(tokens) and end - start > 1 and _inside_character(tokens[start:end]):
+            end -= 1
+        pieces.append(str(_encoding().decode(tokens[start:end])))
+        start = end
+    return pieces
+
+
+def _inside_character(tokens: list[int]) -> bool:
+    return str(_encoding().decode(tokens[-4:])).endswith("\ufffd")

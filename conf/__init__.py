@@ -1,0 +1,1 @@
+"""Hydra configuration of the bench: one group per axis, `experiment/` has one file per table row or figure."""

@@ -1,0 +1,389 @@
+"""Runs one configuration: builds (or reuses) each conversation's memory, answers its questions, keeps everything.
+
+Conversations and questions run side by side; records do not depend on their order. Everything final is on disk before the
+next thing starts, so a run killed at any moment continues where it was. A finished run returns at once, without a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import time
+from collections.abc import Awaitable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eval.answer import answer, prompt, render
+from eval.config import RunConfig, build_system, check_locomo_hash, method_options, system_class
+from eval.identity import manifest, memory_fingerprint, run_folder_name, run_identity, system_identity
+from eval.locomo import Dataset, load
+from eval.loggers import logger_for
+from eval.memories import BuildInfo, MemoryStore
+from eval.progress import Progress, Silent
+from eval.records import (
+    AnswerRecord,
+    EventWriter,
+    ItemError,
+    final_records,
+    item_error,
+    read_answers,
+    write_answers,
+    write_atomic,
+)
+from eval.scoring import protocol
+from eval.summary import score_run, summarise_run, table, write_scores
+from memfly.embed import Embedder, Encoder, Hashing, MiniLM
+from memfly.errors import BackendError, BudgetExceeded, ConfigError, DataError, MemflyError, ParseError
+from memfly.llm.client import LLM
+from memfly.llm.config import llm_config
+from memfly.llm.ledger import Tally, scope
+from memfly.llm.stack import build_llm
+from memfly.system import MemorySystem, Services
+from memfly.types import Conversation, Question
+
+FINAL_FAILURES = (ParseError, BackendError)
+"""Errors that become an item's final state; all others end the run, with everything finished kept."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    folder: Path
+    summary: dict[str, Any]
+    reused: bool = False
+    """The run had been finished before: nothing was done."""
+
+
+@dataclass
+class _Totals:
+    """What this process did, as opposed to what the run holds."""
+
+    tally: Tally = field(default_factory=Tally)
+    infos: dict[str, BuildInfo] = field(default_factory=dict)
+
+
+def execute(config: RunConfig, progress: Progress | None = None) -> RunResult:
+    """Run to the end. Raises ConfigError or DataError before any call, BudgetExceeded when a hard limit stops it."""
+    return asyncio.run(Runner(config, progress or Silent()).run())
+
+
+class Runner:
+    def __init__(self, config: RunConfig, progress: Progress) -> None:
+        self.config, self.progress = config, progress
+        self.root = Path(config.run_root)
+        data = config.data
+        dataset = load(data.file(), name=data.name, captions=data.captions, sha256=check_locomo_hash(data))
+        self.dataset: Dataset = dataset.select(data.conversations, data.limit_questions)
+        if not self.dataset.questions:
+            raise DataError(f"data.path: {data.file()} has no questions in the conversations chosen")
+        self.cls = system_class(str(config.method.get("_target_", "")))
+        self.options = method_options(self.cls, config.method)
+        cache = Path(config.cache.dir)
+        _writable(self.root)
+        _writable(cache)
+        self.embedder = Embedder(_encoder(config), cache / "embeddings.sqlite")
+        self.llm: LLM = self._backbone(cache)
+        self.backends = {"llm": dict(self.llm.identity), "embedder": dict(self.embedder.identity)}
+        self.build_identity = system_identity(self.cls, self.options, build_only=True)
+        system = system_identity(self.cls, self.options, build_only=False)
+        self.identity = run_identity(config, system, self.backends, self.dataset)
+        self.folder = self.root / run_folder_name(config, self.identity)
+        self.store = MemoryStore(self.root / "memory")
+        self.totals = _Totals()
+        self._events: EventWriter | None = None
+        self._questions = asyncio.Semaphore(config.concurrency)
+        self._conversations = asyncio.Semaphore(config.concurrency)
+
+    def _backbone(self, cache: Path) -> LLM:
+        chosen = llm_config(self.config.llm)
+        extra = {}
+        if chosen.kind == "extractive":
+            from baselines.extractive import FUNCTIONS
+
+            extra = FUNCTIONS
+        return build_llm(chosen, embedder=self.embedder, cache_dir=cache, seed=self.config.seed, extra_functions=extra)
+
+    # -- the whole run -------------------------------------------------------------------------------------------
+
+    async def run(self) -> RunResult:
+        finished = self._finished()
+        if finished is not None:
+            self.embedder.close()
+            await self.llm.aclose()
+            return finished
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with _lock(self.folder):
+            return await self._run_locked()
+
+    async def _run_locked(self) -> RunResult:
+        started = time.monotonic()
+        self._events = EventWriter(self.folder / "events.jsonl")
+        done = final_records(self._events.path, keep_errors=False)
+        self._write_manifest()
+        self.progress.start("turns", self.dataset.n_turns)
+        self.progress.start("questions", len(self.dataset.questions), len(done))
+        logger = logger_for(self.config.logger, self.config, self.folder)
+        status = "failed"
+        try:
+            await _all(self._conversation(c, done) for c in self.dataset.conversations)
+            status = "finished"
+        except BudgetExceeded:
+            status = "stopped"
+            raise
+        finally:
+            self._events.close()
+            wall = time.monotonic() - started
+            summary = self._write_results(wall, status)
+            self._write_manifest()
+            logger.finish(summary, 0 if status == "finished" else 1)
+            await self.llm.aclose()
+            self.embedder.close()
+        return RunResult(self.folder, summary)
+
+    def _finished(self) -> RunResult | None:
+        """The stored result, if the run is complete and has no errors that another try could mend."""
+        path = self.folder / "summary.json"
+        if not path.is_file():
+            return None
+        try:
+            summary = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            return None
+        complete = summary.get("status") == "finished" and not summary["n_error"] and not summary["n_unscored"]
+        if not complete:
+            return None
+        scoring = self.config.scoring
+        if (summary["protocol"], summary["mode"]) != (scoring.protocol, scoring.mode):
+            summary = self._write_results(summary["wall_s"], "finished", summary)
+        return RunResult(self.folder, summary, reused=True)
+
+    # -- one conversation ----------------------------------------------------------------------------------------
+
+    async def _conversation(self, conversation: Conversation, done: dict[str, AnswerRecord]) -> None:
+        async with self._conversations:
+            questions = [q for q in self.dataset.questions if q.conversation == conversation.id]
+            left = [q for q in questions if q.id not in done]
+            fingerprint = memory_fingerprint(self.build_identity, self.backends, conversation, self.config.seed)
+            if not left:
+                info = self.store.info(fingerprint)
+                if info is not None:
+                    self.totals.infos[conversation.id] = info
+                    self.progress.advance("turns", len(conversation.turns))
+                    return
+            system = self._system(conversation)
+            try:
+                await self._memory(system, conversation, fingerprint)
+            except FINAL_FAILURES as error:
+                for question in left:
+                    self._keep(self._failed(question, item_error("build", error), {}))
+                return
+            await _all(self._question(system, question) for question in left)
+
+    def _system(self, conversation: Conversation) -> MemorySystem:
+        def log(kind: str, **fields: Any) -> None:
+            assert self._events is not None
+            self._events.write(kind, conversation=conversation.id, **fields)
+
+        services = Services(
+            llm=self.llm,
+            embedder=self.embedder,
+            conversation=conversation.id,
+            speakers=conversation.speakers,
+            seed=self.config.seed,
+            session_notes={s.number: s.notes for s in conversation.sessions},
+            log=log,
+        )
+        return build_system(self.cls, self.options, services)
+
+    async def _memory(self, system: MemorySystem, conversation: Conversation, fingerprint: str) -> None:
+        """Load the memory if it was built before, else build and store it."""
+        assert self._events is not None
+        info = self.store.load(fingerprint, system)
+        turns = conversation.turns
+        if info is not None:
+            self._events.write("memory_reused", conversation=conversation.id, fingerprint=fingerprint)
+            self.progress.advance("turns", len(turns))
+        else:
+            self._events.write("build_start", conversation=conversation.id, fingerprint=fingerprint)
+            started = time.monotonic()
+            with scope(conversation.id, "build") as tally:
+                for position, turn in enumerate(turns):
+                    for ahead in turns[position : position + self.config.concurrency]:
+                        system.prefetch(ahead)
+                    await system.observe(turn)
+                    self.progress.advance("turns")
+                await system.finish()
+            self.totals.tally.add(tally)
+            info = BuildInfo(
+                fingerprint=fingerprint,
+                system=self.build_identity["class"],
+                conversation=conversation.id,
+                built_by=self.folder.name,
+                calls=tally.logical(),
+                stats=dict(system.stats()),
+                build_s=round(time.monotonic() - started, 3),
+            )
+            info = self.store.save(system, info)
+            stats = info.stats
+            self._events.write("build_end", durable=True, conversation=conversation.id, stats=stats)
+        self.totals.infos[conversation.id] = info
+
+    # -- one question --------------------------------------------------------------------------------------------
+
+    async def _question(self, system: MemorySystem, question: Question) -> None:
+        async with self._questions:
+            with scope(question.conversation, question.id) as tally:
+                record, shown = await self._answer(system, question, tally)
+            self.totals.tally.add(tally)
+            self._keep(record, shown)
+
+    async def _answer(
+        self, system: MemorySystem, question: Question, tally: Tally
+    ) -> tuple[AnswerRecord, tuple[str, ...]]:
+        gold, options = self.dataset.golds[question.id], self.config.answer
+        try:
+            evidence = await system.recall(question)
+        except FINAL_FAILURES as error:
+            return self._failed(question, item_error("recall", error), tally.logical()), ()
+        prompted = prompt(question, gold, evidence, options, self.config.seed)
+        fields: dict[str, Any] = {
+            "style": prompted.value.style,
+            "options": list(prompted.value.options),
+            "shown_turns": list(dict.fromkeys(t for p in prompted.shown for t in p.turns)),
+            "ranked_turns": list(evidence.ranked_turns),
+            "passages": len(prompted.shown),
+            "evidence_tokens": prompted.evidence_tokens,
+            "trace": evidence.trace,
+        }
+        lines = tuple(render(passage) for passage in prompted.shown)
+        native = evidence.answer is not None and options.native
+        try:
+            text = evidence.answer if native else await answer(self.llm, prompted, options)
+        except FINAL_FAILURES as error:
+            record = self._failed(question, item_error("answer", error), tally.logical())
+            return record.model_copy(update=fields), lines
+        base = self._base(question)
+        return (
+            AnswerRecord(**base, **fields, state="answered", prediction=text, native=native, calls=tally.logical()),
+            lines,
+        )
+
+    def _base(self, question: Question) -> dict[str, Any]:
+        gold = self.dataset.golds[question.id]
+        return {
+            "id": question.id,
+            "conversation": question.conversation,
+            "category": int(gold.category),
+            "question": question.text,
+            "answer": gold.answer,
+            "trap": gold.trap,
+            "gold_evidence": list(gold.evidence),
+        }
+
+    def _failed(self, question: Question, error: ItemError, calls: dict[str, dict[str, int]]) -> AnswerRecord:
+        return AnswerRecord(**self._base(question), state="error", error=error, calls=calls)
+
+    def _keep(self, record: AnswerRecord, shown: tuple[str, ...] = ()) -> None:
+        """The final record goes to disk before anything else happens with the question."""
+        assert self._events is not None
+        self._events.write("answer", durable=True, record=record.model_dump(mode="json"), evidence=list(shown))
+        self.progress.advance("questions")
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    def _write_manifest(self) -> None:
+        extra = {"probe": dict(self.llm.startup.found) if self.llm.startup else {}, "run": self.folder.name}
+        text = json.dumps(
+            manifest(self.config, self.identity, self.dataset, extra), indent=1, ensure_ascii=False, default=str
+        )
+        write_atomic(self.folder / "manifest.json", text)
+
+    def _write_results(self, wall_s: float, status: str, before: dict[str, Any] | None = None) -> dict[str, Any]:
+        """answers.jsonl, scores.jsonl, summary.json and table.md from the event log, whatever state the run is in."""
+        if before is None:
+            kept = final_records(self.folder / "events.jsonl", keep_errors=True)
+            records = [kept[q.id] for q in self.dataset.questions if q.id in kept]
+            write_answers(self.folder / "answers.jsonl", records)
+            infos = [self.totals.infos[c.id] for c in self.dataset.conversations if c.id in self.totals.infos]
+            process = {"role_totals": self.totals.tally.to_dict()}
+        else:
+            records = read_answers(self.folder)
+            prints = [
+                memory_fingerprint(self.build_identity, self.backends, c, self.config.seed)
+                for c in self.dataset.conversations
+            ]
+            infos = [info for info in map(self.store.info, prints) if info is not None]
+            process = before["process"]
+        scorer = protocol(self.config.scoring.protocol, self.config.scoring.mode)
+        rows, _ = score_run(records, scorer)
+        write_scores(self.folder / "scores.jsonl", rows)
+        data = {"name": self.dataset.name, "sha256": self.dataset.sha256, "captions": self.config.data.captions}
+        header = {
+            "run": self.folder.name,
+            "status": status,
+            "method": self.config.method_name,
+            "backbone": self.config.llm_name,
+            "model": self.backends["llm"].get("model"),
+            "embedder": self.config.embedder.kind,
+            "data": data,
+            "prompt_set": self.config.answer.prompt_set,
+            "token_budget": self.config.answer.token_budget,
+            "seed": self.config.seed,
+        }
+        n_asked = len(self.dataset.questions)
+        summary = summarise_run(records, infos, header, run_name=self.folder.name, scorer=scorer, n_asked=n_asked)
+        summary["memory"]["build_s"] = round(sum(info.build_s for info in infos), 3)
+        summary["wall_s"] = round(wall_s, 3)
+        summary["process"] = process
+        write_atomic(self.folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
+        write_atomic(self.folder / "table.md", table(summary))
+        return summary
+
+
+async def _all(work: Iterable[Awaitable[None]]) -> None:
+    """Run everything side by side; the first failure cancels the rest and is raised as itself."""
+    tasks = [asyncio.ensure_future(item) for item in work]
+    try:
+        for finished in asyncio.as_completed(tasks):
+            await finished
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _encoder(config: RunConfig) -> Encoder:
+    chosen = config.embedder
+    return Hashing(chosen.dim) if chosen.kind == "hashing" else MiniLM(chosen.path)
+
+
+def _writable(folder: Path) -> None:
+    """Fail before any call when results could not be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".write-test-{os.getpid()}"
+        probe.write_bytes(b"x" * 4096)
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"run_root: cannot write to {folder}: {error.strerror}; free space or choose another"
+        ) from None
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One process per run folder; the lock goes away with the process, however it ends."""
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"{folder}: another process is working on this run; wait for it, or change the config"
+            ) from None
+        yield
+
+
+__all__ = ["MemflyError", "RunResult", "Runner", "execute"]

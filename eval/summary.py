@@ -1,0 +1,187 @@
+"""A run's numbers from its records: `summary.json`, `scores.jsonl` and `table.md`. Needs no model; can be redone any time.
+
+Error bars, comparisons and multi-run tables are elsewhere (`eval.stats`, `eval.tables`); this is one run on its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval.categories import Category
+from eval.evidence import score_evidence, summarise
+from eval.memories import BuildInfo, merged_stats
+from eval.records import AnswerRecord, counts, dumps, write_atomic
+from eval.scoring import protocol
+from eval.scoring.aggregate import Cell, ScoredRow, aggregate
+from eval.scoring.protocol import OriginalFailure, Protocol, Scores
+
+
+def score_record(scorer: Protocol, record: AnswerRecord) -> ScoredRow:
+    """The record's scores; an error record, or one the original scorer crashes on, is a counted error."""
+    if record.state == "error" or record.prediction is None:
+        return ScoredRow(record.id, None, record.error.kind if record.error else "no answer")
+    category = Category(record.category)
+    try:
+        return ScoredRow(record.id, scorer.score(record.prediction, record.answer, record.trap, category))
+    except OriginalFailure as failure:
+        return ScoredRow(record.id, None, failure.original)
+
+
+def evidence_scores(record: AnswerRecord) -> Scores:
+    return score_evidence(record.gold_evidence, record.shown_turns, record.ranked_turns or None)
+
+
+def score_run(records: Sequence[AnswerRecord], scorer: Protocol) -> tuple[list[ScoredRow], dict[str, Cell]]:
+    """Every record scored, and the table cells over all questions asked."""
+    rows = [score_record(scorer, record) for record in records]
+    asked = {record.id: Category(record.category) for record in records}
+    return rows, aggregate(asked, rows, scorer.zeros)
+
+
+def summarise_run(
+    records: Sequence[AnswerRecord],
+    infos: Sequence[BuildInfo],
+    header: Mapping[str, Any],
+    *,
+    run_name: str,
+    scorer: Protocol,
+    n_asked: int,
+) -> dict[str, Any]:
+    """The content of summary.json but for what belongs to one process (`wall_s`, `process`), which the runner adds.
+
+    `calls` and `tokens` count what this run's own work took, replies served by the cache included, so that they are the
+    same after a resume; the building of a memory another run made is under `memory.build_calls` only.
+    """
+    _, cells = score_run(records, scorer)
+    answered = [record for record in records if record.state == "answered"]
+    own = [info.calls for info in infos if info.built_by == run_name]
+    calls = counts([*own, *(record.calls for record in records)])
+    overall = cells["average"]
+    metric = "f1"
+    evidence = summarise(evidence_scores(record) for record in answered)
+    adversarial = cells["adversarial"].mean
+    return {
+        **header,
+        "protocol": scorer.name,
+        "mode": scorer.mode,
+        "n_questions": n_asked,
+        "n_error": overall.n_error,
+        "n_unscored": n_asked - len(records),
+        "categories": {c.label: _cell(cells[c.label]) for c in Category},
+        "average": _cell(overall),
+        "average4": _cell(cells["average4"]),
+        "average_without_errors": {
+            m: cells["average"].mean_scored.get(m) for m in (metric, "bleu1") if m in cells["average"].mean_scored
+        },
+        "adversarial": {"refusal_rate": adversarial.get("refused_tolerant"), "trap_rate": adversarial.get("fooled")},
+        "evidence": {
+            "recall": evidence.mean.get("evidence_recall"),
+            "hit_rate": evidence.mean.get("evidence_hit"),
+            "precision": evidence.mean.get("evidence_precision"),
+            "n": evidence.n,
+            "n_left_out": evidence.n_left_out,
+            "recall_at": {k: v for k, v in evidence.mean.items() if k.startswith("recall@")},
+            "turns_shown_mean": evidence.mean.get("turns_shown"),
+        },
+        "answer_tokens_mean": _mean([record.evidence_tokens for record in answered]),
+        "calls": {role: fields["calls"] for role, fields in calls.items()},
+        "tokens": {
+            role: {"prompt": fields["prompt_tokens"], "completion": fields["completion_tokens"]}
+            for role, fields in calls.items()
+        },
+        "parse_failures": {role: fields.get("parse_failures", 0) for role, fields in calls.items()},
+        "truncated": {role: fields.get("truncated", 0) for role, fields in calls.items()},
+        "memory": {
+            **merged_stats(list(infos)),
+            "reused": sum(info.built_by != run_name for info in infos),
+            "build_calls": {role: fields["calls"] for role, fields in counts([i.calls for i in infos]).items()},
+        },
+        "errors": _error_kinds(records),
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    out: dict[str, Any] = {"n": cell.n, "n_error": cell.n_error}
+    out.update({name: value for name, value in cell.mean.items() if name in SHOWN})
+    return out
+
+
+SHOWN = ("f1", "bleu1", "score", "exact_match")
+"""Metrics kept in summary.json; all others are in scores.jsonl and one `memfly score` away."""
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _error_kinds(records: Sequence[AnswerRecord]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for record in records:
+        if record.error is not None:
+            key = f"{record.error.stage}: {record.error.kind}"
+            found[key] = found.get(key, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def write_scores(path: Path, rows: Sequence[ScoredRow]) -> None:
+    """scores.jsonl: one line per question with all metrics, or the error."""
+    lines = [
+        dumps({"id": r.id, "scores": dict(r.scores) if r.scores is not None else None, "error": r.error}) for r in rows
+    ]
+    write_atomic(path, "".join(line + "\n" for line in lines))
+
+
+def table(summary: Mapping[str, Any]) -> str:
+    """The run's own table in markdown: a row per category, both averages, both category-5 readings, evidence, cost."""
+    data = summary["data"]
+    metrics = [m for m in SHOWN if m in summary["average"]]
+    lines = [
+        f"**{summary['method']}** on {summary['backbone']}, data {data['name']} ({data['sha256'][:8]}), protocol "
+        f"{summary['protocol']} ({summary['mode']}), prompts {summary['prompt_set']}, seed {summary['seed']}",
+        "",
+        "| category | n | errors | " + " | ".join(m.upper() for m in metrics) + " |",
+        "|---|---:|---:|" + "---:|" * len(metrics),
+    ]
+    rows = [(f"{c.value} {c.label}", summary["categories"][c.label]) for c in Category]
+    rows += [("average (all)", summary["average"]), ("average (1-4)", summary["average4"])]
+    for name, cell in rows:
+        values = " | ".join(_percent(cell.get(m)) for m in metrics)
+        lines.append(f"| {name} | {cell['n']} | {cell['n_error']} | {values} |")
+    lines += ["", *_facts(summary)]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(summary: Mapping[str, Any]) -> list[str]:
+    adversarial, evidence, memory = summary["adversarial"], summary["evidence"], summary["memory"]
+    lines = [
+        f"- category 5: refused {_percent(adversarial['refusal_rate'])} (the right thing), fell for the trap "
+        f"{_percent(adversarial['trap_rate'])}; under `amem` its F1 rewards the trap",
+        f"- evidence: recall {_number(evidence['recall'])}, hit rate {_number(evidence['hit_rate'])}, precision "
+        f"{_number(evidence['precision'])} over {evidence['n']} questions with usable evidence",
+        f"- shown to the answerer: {_number(summary['answer_tokens_mean'], 0)} tokens (o200k) per question",
+        "- calls: " + (", ".join(f"{role} {n}" for role, n in summary["calls"].items()) or "none"),
+        "- memory: " + ", ".join(f"{k} {v}" for k, v in memory.items() if isinstance(v, int)),
+    ]
+    if summary["n_error"] or summary["n_unscored"]:
+        without = summary["average_without_errors"].get("f1")
+        lines.append(
+            f"- errors {summary['n_error']} ({', '.join(f'{k} {v}' for k, v in summary['errors'].items())}), unscored "
+            f"{summary['n_unscored']}; average F1 with errors as 0 {_percent(summary['average'].get('f1'))}, with errors "
+            f"left out {_percent(without)}"
+        )
+    return lines
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def scorer_for(name: str, mode: str) -> Protocol:
+    return protocol(name, mode)

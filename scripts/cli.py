@@ -1,0 +1,82 @@
+"""`memfly <command> ...`: finds the command's entry point, and turns the project's errors into one line and exit code 2.
+
+Nothing heavy is imported before the command is known, so `memfly --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("scripts.run:main", "run a method on a benchmark (Hydra overrides: method=rag_bm25 data=locomo10 -m ...)"),
+    "data": ("scripts.data:main", "fetch | check FILE | export RUN: the benchmark file and a run's answers as a table"),
+}
+"""Command -> (entry point, one line of help)."""
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: memfly COMMAND [ARGUMENTS]   (memfly COMMAND --help for each)",
+            "",
+            "The LoCoMo memory bench: MemFly and the systems it is compared with, on LoCoMo.",
+            "",
+            *lines,
+        ]
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        from memfly import VERSION
+
+        print(VERSION)
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command not in COMMANDS:
+        return fail(f"memfly: no command {command!r}; commands are {', '.join(COMMANDS)}")
+    return guarded(entry(command), rest)
+
+
+def entry(command: str) -> Callable[[list[str]], int]:
+    module, _, name = COMMANDS[command][0].partition(":")
+    found: Callable[[list[str]], int] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def guarded(work: Callable[[list[str]], int], arguments: list[str]) -> int:
+    """Exit code of the work: its own, 2 for a user's error (one line), 130 for Ctrl-C."""
+    from memfly.errors import MemflyError
+
+    try:
+        return work(arguments)
+    except MemflyError as error:
+        return fail(f"memfly: {one_line(error)}")
+    except KeyboardInterrupt:
+        return fail("memfly: interrupted; run the same command again to continue", 128 + signal.SIGINT)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - the reader of a pipe has gone; nothing is left to say
+        return 0
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def fail(message: str, code: int = 2) -> int:
+    print(message, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
