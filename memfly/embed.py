@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,27 +52,34 @@ class MiniLM:
     def __init__(self, path: str | None = None) -> None:
         self.path = path
         self._model: Any = None
+        self._loading = threading.Lock()
 
     @property
     def identity(self) -> Mapping[str, Any]:
         return {"encoder": "all-MiniLM-L6-v2", "path": self.path, "rows": self.rows, "max_tokens": self.max_tokens}
 
     def _load(self) -> Any:
-        if self._model is None:
-            os.environ.setdefault("HF_HUB_OFFLINE", "1")
-            os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-            os.environ.setdefault("TQDM_DISABLE", "1")
-            folder = Path(self.path) if self.path else _packaged_minilm()
-            if not folder.is_dir():
-                raise ConfigError(f"embedder.path: no folder {folder}; give a sentence-transformers model folder")
-            from sentence_transformers import SentenceTransformer
+        with self._loading:
+            return self._model if self._model is not None else self._read_model()
 
-            self._model = SentenceTransformer(str(folder), device="cpu")
+    def _read_model(self) -> Any:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        os.environ.setdefault("TQDM_DISABLE", "1")
+        folder = Path(self.path) if self.path else _packaged_minilm()
+        if not folder.is_dir():
+            raise ConfigError(f"embedder.path: no folder {folder}; give a sentence-transformers model folder")
+        from sentence_transformers import SentenceTransformer
+
+        self._model = SentenceTransformer(str(folder), device="cpu")
         return self._model
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         import torch
 
+        # One thread per encode; the embedder runs several encodes side by side. OpenMP's spinning barriers cost 20 times
+        # the work itself as soon as another process wants the same cores.
+        torch.set_num_threads(1)
         model = self._load()
         ids = model.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"]
         by_length: dict[int, list[int]] = defaultdict(list)
@@ -133,9 +141,13 @@ class Hashing:
 class Embedder:
     """An encoder with a memory and disk cache and micro-batching. Safe to share by everything in one event loop."""
 
-    def __init__(self, encoder: Encoder, cache: Path | None = None, *, max_batch: int = 256) -> None:
+    def __init__(
+        self, encoder: Encoder, cache: Path | None = None, *, max_batch: int = 256, workers: int | None = None
+    ) -> None:
         self.encoder = encoder
         self.max_batch = max_batch
+        self.workers = workers or min(8, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="embed")
         self._known: dict[str, npt.NDArray[np.float32]] = {}
         self._pending: dict[str, asyncio.Future[npt.NDArray[np.float32]]] = {}
         self._worker: asyncio.Task[None] | None = None
@@ -174,7 +186,7 @@ class Embedder:
         while self._pending:
             batch = list(self._pending)[: self.max_batch]
             try:
-                vectors = await asyncio.to_thread(self.encoder.encode, batch)
+                vectors = await self._encode(batch)
             except BaseException as error:
                 for text in list(self._pending):
                     future = self._pending.pop(text)
@@ -190,7 +202,23 @@ class Embedder:
                 if not future.done():
                     future.set_result(self._known[text])
 
+    async def _encode(self, batch: Sequence[str]) -> Vectors:
+        """The batch in parts of similar length, encoded side by side."""
+        order = sorted(range(len(batch)), key=lambda i: len(batch[i]))
+        size = max(16, -(-len(batch) // self.workers))
+        parts = [order[start : start + size] for start in range(0, len(order), size)]
+        loop = asyncio.get_running_loop()
+        done = await asyncio.gather(
+            *(loop.run_in_executor(self._threads, self.encoder.encode, [batch[i] for i in part]) for part in parts)
+        )
+        out = np.zeros((len(batch), self.dim), dtype=np.float32)
+        for part, vectors in zip(parts, done, strict=True):
+            out[part] = vectors
+        return out
+
     def close(self) -> None:
+        """Stop the worker threads and close the cache file."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         if self._store is not None:
             self._store.close()
 

@@ -23,6 +23,7 @@ class VectorIndex:
     not depend on what else is asked; equal scores are ordered by id."""
 
     def __init__(self, dim: int) -> None:
+        faiss.omp_set_num_threads(1)  # a search here takes microseconds; waking a second thread takes longer
         self._faiss: Any = faiss.IndexIDMap2(faiss.IndexFlatIP(dim))
 
     def __len__(self) -> int:
