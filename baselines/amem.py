@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -123,6 +123,9 @@ class AMem(MemorySystem):
         """Start the analyse call: it depends on the turn alone."""
         if turn.id not in self._started:
             self._started[turn.id] = asyncio.create_task(self._analyse(turn))
+
+    def started(self) -> Iterable[asyncio.Task[Any]]:
+        return self._started.values()
 
     async def observe(self, turn: Turn) -> None:
         self.prefetch(turn)

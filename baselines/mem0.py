@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -138,6 +138,9 @@ class Mem0(MemorySystem):
         return tuple(fact.strip() for fact in reply.facts if fact.strip())
 
     # -- building ------------------------------------------------------------------------------------------------
+
+    def started(self) -> Iterable[asyncio.Task[Any]]:
+        return [task for pair in self._pairs for task in (*pair.facts, pair.summary) if task is not None]
 
     async def observe(self, turn: Turn) -> None:
         self.prefetch(turn)

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,10 +40,11 @@ from memfly.embed import Embedder, Encoder, Hashing, MiniLM
 from memfly.errors import BackendError, BudgetExceeded, ConfigError, DataError, MemflyError, ParseError
 from memfly.llm.client import LLM
 from memfly.llm.config import llm_config
+from memfly.llm.extractive.base import Function
 from memfly.llm.ledger import Tally, scope
 from memfly.llm.stack import build_llm
 from memfly.system import MemorySystem, Services
-from memfly.types import Conversation, Question
+from memfly.types import Conversation, Question, Turn
 
 FINAL_FAILURES = (ParseError, BackendError)
 """Errors that become an item's final state; all others end the run, with everything finished kept."""
@@ -99,7 +100,7 @@ class Runner:
 
     def _backbone(self, cache: Path) -> LLM:
         chosen = llm_config(self.config.llm)
-        extra = {}
+        extra: Mapping[str, Function] = {}
         if chosen.kind == "extractive":
             from baselines.extractive import FUNCTIONS
 
@@ -210,12 +211,7 @@ class Runner:
             self._events.write("build_start", conversation=conversation.id, fingerprint=fingerprint)
             started = time.monotonic()
             with scope(conversation.id, "build") as tally:
-                for position, turn in enumerate(turns):
-                    for ahead in turns[position : position + self.config.concurrency]:
-                        system.prefetch(ahead)
-                    await system.observe(turn)
-                    self.progress.advance("turns")
-                await system.finish()
+                await self._build(system, turns)
             self.totals.tally.add(tally)
             info = BuildInfo(
                 fingerprint=fingerprint,
@@ -230,6 +226,18 @@ class Runner:
             stats = info.stats
             self._events.write("build_end", durable=True, conversation=conversation.id, stats=stats)
         self.totals.infos[conversation.id] = info
+
+    async def _build(self, system: MemorySystem, turns: Sequence[Turn]) -> None:
+        """Turns in order; work that does not depend on the memory runs up to `concurrency` turns ahead."""
+        try:
+            for position, turn in enumerate(turns):
+                for ahead in turns[position : position + self.config.concurrency]:
+                    system.prefetch(ahead)
+                await system.observe(turn)
+                self.progress.advance("turns")
+            await system.finish()
+        finally:
+            await _cancel(list(system.started()))
 
     # -- one question --------------------------------------------------------------------------------------------
 
@@ -350,9 +358,15 @@ async def _all(work: Iterable[Awaitable[None]]) -> None:
         for finished in asyncio.as_completed(tasks):
             await finished
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(tasks)
+
+
+async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel what still runs and take every outcome, so that none is reported as never retrieved."""
+    held = list(tasks)
+    for task in held:
+        task.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
 
 
 def _encoder(config: RunConfig) -> Encoder:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -130,6 +130,9 @@ class MemFly(MemorySystem):
         services = self.services
         work = draft_note(services.llm, services.embedder, turn, preceding, denoise=self.denoise)
         self._drafts[turn.id] = asyncio.create_task(work)
+
+    def started(self) -> Iterable[asyncio.Task[Any]]:
+        return self._drafts.values()
 
     async def observe(self, turn: Turn) -> None:
         self.prefetch(turn)

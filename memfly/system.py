@@ -7,14 +7,15 @@ A system owns its state, sees one conversation only, never reads the clock and n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from asyncio import Task
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from memfly.embed import Embedder
 from memfly.llm.client import LLM
-from memfly.tasks.base import Task
+from memfly.tasks.base import Task as LLMTask
 from memfly.types import Evidence, Question, SessionNotes, Turn
 
 
@@ -50,7 +51,7 @@ class MemorySystem(ABC):
     """Names of constructor options that only `recall` reads. They are left out of the memory's fingerprint, so runs
     that differ in nothing else share one built memory."""
 
-    tasks: ClassVar[tuple[Task[Any, Any], ...]] = ()
+    tasks: ClassVar[tuple[LLMTask[Any, Any], ...]] = ()
     """All LLM tasks the system may run; their prompts and schemas are part of the fingerprint."""
 
     version: ClassVar[int] = 1
@@ -68,6 +69,10 @@ class MemorySystem(ABC):
 
     async def finish(self) -> None:  # noqa: B027 - optional hook
         """Called once after the last turn (rebuild indices, write global summaries)."""
+
+    def started(self) -> Iterable[Task[Any]]:
+        """asyncio tasks that `prefetch` started and `observe` has not taken yet; cancelled when a build fails."""
+        return ()
 
     @abstractmethod
     async def recall(self, question: Question) -> Evidence:
