@@ -1,6 +1,6 @@
 """Text embeddings: micro-batched across everything in flight, cached on disk, and independent of what shares a batch.
 
-Encoders run in fixed shapes (8 rows, length rounded up to 8 tokens), because matrix kernels may round differently for
+Encoders run in fixed shapes (4 rows, length rounded up to 8 tokens), because matrix kernels may round differently for
 other shapes: a text's vector is then bit for bit the same alone or in company, at any concurrency. No index here.
 """
 
@@ -12,8 +12,9 @@ import os
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,7 +47,7 @@ class MiniLM:
     """
 
     dim = 384
-    rows = 8
+    rows = 4
     max_tokens = 256
 
     def __init__(self, path: str | None = None) -> None:
@@ -177,7 +178,9 @@ class Embedder:
             waiting = [self._pending[text] for text in missing]
             if self._worker is None or self._worker.done():
                 self._worker = loop.create_task(self._drain())
-            await asyncio.gather(*waiting)
+            await asyncio.wait(waiting)  # unlike gather, does not cancel what others wait for when this caller is
+            for future in waiting:
+                future.result()
         return np.stack([self._known[text] for text in texts])
 
     async def _drain(self) -> None:
@@ -187,20 +190,26 @@ class Embedder:
             batch = list(self._pending)[: self.max_batch]
             try:
                 vectors = await self._encode(batch)
+                if self._store is not None:
+                    self._store.put(batch, vectors)
             except BaseException as error:
-                for text in list(self._pending):
-                    future = self._pending.pop(text)
-                    if not future.done():
-                        future.set_exception(error if isinstance(error, Exception) else RuntimeError("interrupted"))
+                self._fail(error if isinstance(error, Exception) else RuntimeError("interrupted"))
+                if isinstance(error, Exception):
+                    return  # everybody who waits has it; the next request starts afresh
                 raise
             for text, vector in zip(batch, vectors, strict=True):
                 self._known[text] = vector
-            if self._store is not None:
-                self._store.put(batch, vectors)
-            for text in batch:
                 future = self._pending.pop(text)
                 if not future.done():
-                    future.set_result(self._known[text])
+                    future.set_result(vector)
+
+    def _fail(self, error: Exception) -> None:
+        """Everything that waits gets the error."""
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # seen, even when its only waiter was cancelled
+        self._pending.clear()
 
     async def _encode(self, batch: Sequence[str]) -> Vectors:
         """The batch in parts of similar length, encoded side by side."""
@@ -227,13 +236,29 @@ class _VectorStore:
     """Vectors by hash of (encoder identity, text), in SQLite; several processes may use one file."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._salt = repr(sorted(identity.items())).encode()
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, timeout=60, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        with self._explained():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=60, check_same_thread=False)
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
+                self._db.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+            except sqlite3.Error:
+                self._db.close()
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Whatever is wrong with the file, in one line."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigError(
+                f"cache.dir: embedding cache {self._path} cannot be used ({error}); free space, or delete the file"
+            ) from None
 
     def _key(self, text: str) -> bytes:
         return hashlib.sha256(self._salt + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
@@ -242,7 +267,7 @@ class _VectorStore:
         keys = {self._key(text): text for text in texts}
         found: dict[str, npt.NDArray[np.float32]] = {}
         wanted = list(keys)
-        with self._lock:
+        with self._lock, self._explained():
             for start in range(0, len(wanted), 500):
                 part = wanted[start : start + 500]
                 marks = ",".join("?" * len(part))
@@ -252,7 +277,7 @@ class _VectorStore:
 
     def put(self, texts: Sequence[str], vectors: Vectors) -> None:
         rows = [(self._key(text), vector.tobytes()) for text, vector in zip(texts, vectors, strict=True)]
-        with self._lock, self._db:
+        with self._lock, self._explained(), self._db:
             self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
 
     def close(self) -> None:
