@@ -135,6 +135,8 @@ def manifest(
 def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the project's checkout; empty for an installed copy."""
     try:
+        if not (ROOT / ".git").exists():
+            return {}  # installed somewhere inside another project's checkout, perhaps
         commit = _git("rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_git("status", "--porcelain"))} if commit else {}
     except (OSError, subprocess.SubprocessError):

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from eval.categories import Category
 from eval.evidence import Repair, parse_gold
 from memfly.errors import DataError
+from memfly.text import whole
 from memfly.types import Conversation, Observation, Question, Session, SessionNotes, Turn
 
 LOCOMO10_SHA256 = "79fa87e90f04081343b8c8debecb80a9a6842b76a7aa537dc9fdf651ea698ff4"
@@ -98,8 +99,8 @@ def load(path: Path | str, *, name: str = "", captions: Captions = "all", sha256
             "data: fetch the official file, or set data.sha256=null to use this one"
         )
     try:
-        samples = json.loads(raw)
-    except (ValueError, UnicodeDecodeError) as error:
+        samples = whole(json.loads(raw))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"data.path: {path} is not JSON ({error}); give a LoCoMo file such as locomo10.json") from None
     if not isinstance(samples, list) or not samples:
         raise DataError(f"data.path: {path} holds no list of conversations; give a LoCoMo file such as locomo10.json")
@@ -135,7 +136,7 @@ class _Reader:
         if name in {c.id for c in self.conversations}:
             raise DataError(f"{where}: two samples have this sample_id; give each its own")
         talk = _need(_get(data, "conversation", where), dict, f"{where}, conversation")
-        speakers = (str(_get(talk, "speaker_a", where)), str(_get(talk, "speaker_b", where)))
+        speakers = (_text(talk, "speaker_a", where), _text(talk, "speaker_b", where))
         sessions = self._sessions(name, talk, data, where)
         conversation = Conversation(name, speakers, sessions)
         self.conversations.append(conversation)
@@ -144,18 +145,19 @@ class _Reader:
             self._question(name, index, item, turns)
 
     def _sessions(self, name: str, talk: Mapping[str, Any], data: Mapping[str, Any], where: str) -> tuple[Session, ...]:
-        numbers = sorted(int(m[1]) for m in map(_SESSION.match, talk) if m and isinstance(talk[m[0]], list))
+        lists = {int(m[1]): talk[m[0]] for m in map(_SESSION.match, talk) if m and talk[m[0]] is not None}
+        numbers = sorted(lists)
         phantom = sorted({int(m[1]) for m in map(_SESSION_DATE.match, talk) if m} - set(numbers))
         if phantom:
             self.oddities.append(f"{name}: {len(phantom)} session dates without a session ({_span(phantom)}): ignored")
         sessions: list[Session] = []
         seen: set[str] = set()
         for number in numbers:
-            label = str(_get(talk, f"session_{number}_date_time", where))
+            label = _text(talk, f"session_{number}_date_time", where)
             time = _time(label, f"{where}, session_{number}_date_time")
             turns = tuple(
                 self._turn(item, number, time, label, f"{where}, session {number}, turn {i}")
-                for i, item in enumerate(talk[f"session_{number}"])
+                for i, item in enumerate(_need(lists[number], list, f"{where}, session {number}"))
             )
             for turn in turns:
                 if turn.id in seen:
@@ -167,7 +169,7 @@ class _Reader:
                 )
             if not turns:
                 self.oddities.append(f"{name}: session {number} has no turns")
-            sessions.append(Session(number, time, label, turns, _notes(data, number)))
+            sessions.append(Session(number, time, label, turns, _notes(data, number, where)))
         return tuple(sessions)
 
     def _turn(self, item: Any, session: int, time: datetime, date: str, where: str) -> Turn:
@@ -175,23 +177,19 @@ class _Reader:
         caption = data.get("blip_caption") or None
         if self.captions == "none" or (self.captions == "with_url" and not data.get("img_url")):
             caption = None
-        text = str(data.get("text") or "")
+        text = _text(data, "text", where) if data.get("text") is not None else ""
         if not text and not caption:
             self.oddities.append(f"{where.removeprefix(self.file + ': ')}: neither text nor caption: kept, empty")
-        return Turn(
-            str(_get(data, "dia_id", where)), str(_get(data, "speaker", where)), text, session, time, date, caption
-        )
+        return Turn(_text(data, "dia_id", where), _text(data, "speaker", where), text, session, time, date, caption)
 
     def _question(self, name: str, index: int, item: Any, turns: frozenset[str]) -> None:
         where = f"{self.file}: {name}, question {index}"
         data = _need(item, dict, where)
-        text = str(_get(data, "question", where))
-        number = _get(data, "category", where)
-        try:
-            category = Category(int(number))
-        except (ValueError, TypeError):
-            raise DataError(f"{where}: category {number!r} is not one of 1 to 5") from None
+        text = _text(data, "question", where)
+        category = _category(_get(data, "category", where), where)
         answer, trap = data.get("answer"), data.get("adversarial_answer")
+        if isinstance(answer, bool) or not isinstance(answer, str | int | None):
+            raise DataError(f"{where}: the answer is a {type(answer).__name__}; give a text or a whole number")
         if category is Category.ADVERSARIAL:
             if trap is None:
                 self.oddities.append(f"{name}#{index}: category 5 without adversarial_answer")
@@ -214,17 +212,31 @@ class _Reader:
         self.golds[key] = Gold(key, category, answer, None if trap is None else str(trap), parsed.turns, raw_ids)
 
 
-def _notes(data: Mapping[str, Any], number: int) -> SessionNotes:
+def _category(value: Any, where: str) -> Category:
+    """1 to 5, as a number or as its digit in a text."""
+    try:
+        return Category(int(value) if isinstance(value, str) else value)
+    except ValueError:
+        raise DataError(f"{where}: category {value!r} is not one of 1 to 5") from None
+
+
+def _notes(data: Mapping[str, Any], number: int, where: str) -> SessionNotes:
     """The shipped observations and summary of a session; ids may be a string, a list, or comma-joined."""
     found: list[Observation] = []
-    by_speaker = (data.get("observation") or {}).get(f"session_{number}_observation") or {}
+    by_speaker = _side(_side(data, "observation", where), f"session_{number}_observation", where)
     for speaker, facts in by_speaker.items():
-        for fact in facts:
+        for fact in _need(facts, list, f"{where}, session_{number}_observation"):
             text, ids = (fact[0], fact[1]) if isinstance(fact, list) and len(fact) > 1 else (fact, [])
             parts = ids if isinstance(ids, list) else re.split(r"[,;\s]+", str(ids))
             found.append(Observation(str(speaker), str(text), tuple(str(p).strip() for p in parts if str(p).strip())))
-    summary = (data.get("session_summary") or {}).get(f"session_{number}_summary") or ""
+    summary = _side(data, "session_summary", where).get(f"session_{number}_summary") or ""
     return SessionNotes(tuple(found), str(summary))
+
+
+def _side(data: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    """A mapping of the side data; empty where the file has none."""
+    found: Mapping[str, Any] = _need(data.get(key) or {}, dict, f"{where}, {key}")
+    return found
 
 
 def _repair(repair: Repair) -> str:
@@ -233,9 +245,13 @@ def _repair(repair: Repair) -> str:
 
 
 def _get(data: Mapping[str, Any], key: str, where: str) -> Any:
-    if key not in data:
+    if data.get(key) is None:
         raise DataError(f"{where}: no {key!r}; LoCoMo files have one here")
     return data[key]
+
+
+def _text(data: Mapping[str, Any], key: str, where: str) -> str:
+    return str(_need(_get(data, key, where), str, f"{where}, {key}"))
 
 
 def _need(value: Any, kind: type, where: str) -> Any:

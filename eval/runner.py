@@ -21,7 +21,7 @@ from eval.answer import answer, prompt, render
 from eval.config import RunConfig, build_system, check_locomo_hash, method_options, system_class
 from eval.identity import manifest, memory_fingerprint, run_folder_name, run_identity, system_identity
 from eval.locomo import Dataset, load
-from eval.loggers import logger_for
+from eval.loggers import Logger, NoLogger, logger_for
 from eval.memories import BuildInfo, MemoryStore
 from eval.progress import Progress, Silent
 from eval.records import (
@@ -83,10 +83,16 @@ class Runner:
         self.cls = system_class(str(config.method.get("_target_", "")))
         self.options = method_options(self.cls, config.method)
         cache = Path(config.cache.dir)
-        _writable(self.root)
-        _writable(cache)
+        _writable(self.root, "run_root")
+        _writable(cache, "cache.dir")
+        self._events: EventWriter | None = None
         self.embedder = Embedder(_encoder(config), cache / "embeddings.sqlite")
-        self.llm: LLM = self._backbone(cache)
+        try:
+            self.llm: LLM = self._backbone(cache)
+            self._system(self.dataset.conversations[0])  # wrong options show before there is a run folder
+        except BaseException:
+            self.embedder.close()
+            raise
         self.backends = {"llm": dict(self.llm.identity), "embedder": dict(self.embedder.identity)}
         self.build_identity = system_identity(self.cls, self.options, build_only=True)
         system = system_identity(self.cls, self.options, build_only=False)
@@ -94,7 +100,6 @@ class Runner:
         self.folder = self.root / run_folder_name(config, self.identity)
         self.store = MemoryStore(self.root / "memory")
         self.totals = _Totals()
-        self._events: EventWriter | None = None
         self._questions = asyncio.Semaphore(config.concurrency)
         self._conversations = asyncio.Semaphore(config.concurrency)
 
@@ -126,9 +131,10 @@ class Runner:
         self._write_manifest()
         self.progress.start("turns", self.dataset.n_turns)
         self.progress.start("questions", len(self.dataset.questions), len(done))
-        logger = logger_for(self.config.logger, self.config, self.folder)
+        logger: Logger = NoLogger()
         status = "failed"
         try:
+            logger = logger_for(self.config.logger, self.config, self.folder)
             await _all(self._conversation(c, done) for c in self.dataset.conversations)
             status = "finished"
         except BudgetExceeded:
@@ -147,7 +153,7 @@ class Runner:
     def _finished(self) -> RunResult | None:
         """The stored result, if the run is complete and has no errors that another try could mend."""
         path = self.folder / "summary.json"
-        if not path.is_file():
+        if not path.is_file() or not (self.folder / "answers.jsonl").is_file():
             return None
         try:
             summary = json.loads(path.read_text(encoding="utf-8"))
@@ -211,8 +217,10 @@ class Runner:
             self._events.write("build_start", conversation=conversation.id, fingerprint=fingerprint)
             started = time.monotonic()
             with scope(conversation.id, "build") as tally:
-                await self._build(system, turns)
-            self.totals.tally.add(tally)
+                try:
+                    await self._build(system, turns)
+                finally:
+                    self.totals.tally.add(tally)
             info = BuildInfo(
                 fingerprint=fingerprint,
                 system=self.build_identity["class"],
@@ -244,8 +252,10 @@ class Runner:
     async def _question(self, system: MemorySystem, question: Question) -> None:
         async with self._questions:
             with scope(question.conversation, question.id) as tally:
-                record, shown = await self._answer(system, question, tally)
-            self.totals.tally.add(tally)
+                try:
+                    record, shown = await self._answer(system, question, tally)
+                finally:
+                    self.totals.tally.add(tally)
             self._keep(record, shown)
 
     async def _answer(
@@ -374,7 +384,7 @@ def _encoder(config: RunConfig) -> Encoder:
     return Hashing(chosen.dim) if chosen.kind == "hashing" else MiniLM(chosen.path)
 
 
-def _writable(folder: Path) -> None:
+def _writable(folder: Path, setting: str) -> None:
     """Fail before any call when results could not be kept."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -383,7 +393,7 @@ def _writable(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise ConfigError(
-            f"run_root: cannot write to {folder}: {error.strerror}; free space or choose another"
+            f"{setting}: cannot write to {folder}: {error.strerror}; free space or choose another"
         ) from None
 
 

@@ -42,9 +42,14 @@ class VectorIndex:
         size = len(self)
         if size == 0 or k <= 0:
             return []
-        scores, ids = self._faiss.search(np.ascontiguousarray(query, dtype=np.float32)[None], min(k, size))
+        row, take = np.ascontiguousarray(query, dtype=np.float32)[None], min(k + 1, size)
+        while True:
+            scores, ids = self._faiss.search(row, take)
+            if take == size or scores[0][k - 1] > scores[0][-1]:
+                break
+            take = min(2 * take, size)  # a tie across the cut: see all of it, so that ids decide and not FAISS's order
         found = [(int(i), float(s)) for i, s in zip(ids[0], scores[0], strict=True) if i >= 0]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
 class Bm25Index:

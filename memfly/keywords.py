@@ -28,13 +28,13 @@ def singular(word: str) -> str:
 
 def canonical(phrase: str) -> str:
     """Key of a phrase; empty when nothing of it is left (such keywords are dropped)."""
-    folded = _FOLD.sub(" ", unicodedata.normalize("NFKC", phrase).replace("\u2019", "'").casefold()).split()
-    if folded and folded[0] in ("a", "an", "the"):
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", phrase.replace("\u2019", "'")).casefold())
+    folded = [word for raw in _FOLD.sub(" ", text)[:_MAX_LENGTH].split() if (word := raw.strip("'"))]
+    if folded:
+        folded[-1] = singular(folded[-1])
+    while folded and folded[0] in ("a", "an", "the"):
         folded = folded[1:]
-    if not folded:
-        return ""
-    folded[-1] = singular(folded[-1])
-    return " ".join(folded)[:_MAX_LENGTH].strip()
+    return " ".join(folded)
 
 
 def canonical_map(phrases: Iterable[str]) -> dict[str, str]:

@@ -68,7 +68,7 @@ class MemFly(MemorySystem):
         SUBQUERY,
         ANSWER,
     )
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class MemFly(MemorySystem):
         decision = decide(
             verdicts, self.tau_m, self.tau_l, merge=self.merge_options.enabled, link=self.link_options.enabled
         )
-        return decision, getattr(output, "merged_context", "").strip()
+        return decision, _merged_context(output, decision)
 
     async def _merge(self, turn: Turn, draft: Draft, target: int, merged_context: str) -> None:
         """Eqs. 7-9: pieces and keywords united, context by F_merge (an unusable reply joins both texts, counted)."""
@@ -314,6 +314,15 @@ class MemFly(MemorySystem):
             self.note_vectors[note.id] = note_rows[note.id]
             self._dense.set(note.id, note_rows[note.id])
             self._sparse.set(note.id, _terms(note.context, self._phrases(note)))
+
+
+def _merged_context(output: Any, decision: Decision) -> str:
+    """The gate reply's own merged text, unless it was written about another note: the prompt asks for the one with the
+    highest s_red, which is not the target when that one conflicts, ties with another or was dropped."""
+    scores = [(verdict.id, verdict.s_red) for verdict in output.verdicts if hasattr(verdict, "s_red")]
+    best = max((score for _, score in scores), default=0.0)
+    about = {note for note, score in scores if score == best}
+    return getattr(output, "merged_context", "").strip() if about == {decision.merge} else ""
 
 
 def _terms(context: str, phrases: Any) -> list[str]:

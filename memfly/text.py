@@ -9,6 +9,7 @@ from typing import Any
 from nltk.stem.porter import PorterStemmer
 
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
+_HALF = re.compile(r"[\ud800-\udfff]")
 _STEMMER = PorterStemmer()
 
 STOPWORDS = frozenset(
@@ -37,6 +38,18 @@ def stems(text: str) -> list[str]:
 def content_stems(text: str) -> list[str]:
     """Stems of the words that are no stop words."""
     return [stem(word) for word in words(text) if word not in STOPWORDS]
+
+
+def whole(value: Any) -> Any:
+    """A JSON value with every half of a surrogate pair in its texts (a cut emoji escape, say) replaced by U+FFFD: no
+    file, request or tokenizer could take it."""
+    if isinstance(value, str):
+        return value if value.isascii() or not _HALF.search(value) else _HALF.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [whole(item) for item in value]
+    if isinstance(value, dict):
+        return {whole(key): whole(item) for key, item in value.items()}
+    return value
 
 
 @cache

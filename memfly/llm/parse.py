@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from memfly.errors import ParseError
 from memfly.llm.base import Reply
 from memfly.tasks.base import Task, TaskOutput
+from memfly.text import whole
 
 In = TypeVar("In")
 Out = TypeVar("Out", bound=TaskOutput)
@@ -31,7 +32,7 @@ def parse_reply(task: Task[In, Out], value: In, reply: Reply) -> Out:
     if not reply.text.strip():
         raise ParseError("the reply was empty", reply=reply.text)
     reason = "it is not a JSON object"
-    for candidate in _objects(reply.text, cut=reply.finish == "length"):
+    for candidate in map(whole, _objects(reply.text, cut=reply.finish == "length")):
         if not candidate.keys() & task.output.model_fields.keys():
             reason = f"it has none of the keys {', '.join(task.output.model_fields)}"
             continue  # where every key has a default, an unrelated object would pass as an empty output
