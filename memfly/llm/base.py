@@ -43,13 +43,18 @@ class Call:
     attempt: int = 0
 
     @cached_property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the task's output for this input."""
+        return self.task.schema(self.input)
+
+    @cached_property
     def content(self) -> dict[str, Any]:
         """All of the call that can change its reply, for the cache key (the backend adds its own identity)."""
         return {
             "task": self.task.name,
             "version": self.task.version,
             "messages": [list(message) for message in self.messages],
-            "schema": self.task.schema(),
+            "schema": self.schema,
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": self.seed,

@@ -162,6 +162,9 @@ class LocalConfig(_Sampled):
     model: str = "smollm2"
     structured: Literal["json_schema", "plain"] = "json_schema"
     max_concurrency: int = Field(default=1, ge=1)
+    threads: int = Field(default=1, ge=1)
+    context: int = Field(default=8192, ge=256)
+    """Tokens of prompt and reply together, per call under way."""
     chat_template: str | None = None
     """A file, for a GGUF file that carries no chat template."""
 

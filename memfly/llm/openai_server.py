@@ -149,6 +149,8 @@ class OpenAIServer:
             return BackendError(text, transient=True, retry_after=retry_after(headers), kind="rate_limit")
         if status in (408, 409) or status >= 500:
             return BackendError(text, transient=True, retry_after=retry_after(headers), kind="server")
+        if "tool" in message and self.config.tool_calls == "native":
+            text += "; if the server has no tools API set llm.tool_calls=json"
         kind = "context_length" if "context" in code or "context length" in message else "bad_request"
         return BackendError(text, transient=False, kind=kind)
 

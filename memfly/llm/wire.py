@@ -68,10 +68,10 @@ def request_body(call: Call, config: OpenAIConfig, *, own_server: bool) -> dict[
 
 def _structure(call: Call, config: OpenAIConfig) -> dict[str, Any]:
     if config.structured == "json_schema":
-        schema = {"name": call.task.name[:64], "strict": True, "schema": strict_schema(call.task.schema())}
+        schema = {"name": call.task.name[:64], "strict": True, "schema": strict_schema(call.schema)}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
     if config.structured == "guided":
-        return {"structured_outputs": {"json": bounded_schema(call.task.schema())}}
+        return {"structured_outputs": {"json": bounded_schema(call.schema)}}
     if config.structured == "json_object":
         return {"response_format": {"type": "json_object"}}
     return {}

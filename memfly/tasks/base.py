@@ -6,7 +6,7 @@ call anything; `memfly.llm.client.LLM.run` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
@@ -71,10 +71,22 @@ class Task(Generic[In, Out]):
     """Functions the reply may call; `output` is then ToolOutput. A server with a tools API is offered them there, any
     other one is asked for the same as JSON: {"content": string, "calls": [{"name": string, "arguments": object}]}."""
 
-    def schema(self) -> dict[str, Any]:
-        """JSON schema of the output: every key required, no others allowed, references kept under `$defs`. Shared
-        between calls: not to be changed by the caller."""
-        return _tool_schema(self.tools) if self.tools else _schema(self.output)
+    max_items: Callable[[In], Mapping[str, int]] | None = None
+    """Most entries an array of the output can hold for a given input (one verdict per candidate): decoding constrained
+    by the schema then cannot run on. Replies with more are not refused."""
+
+    def schema(self, value: In | None = None) -> dict[str, Any]:
+        """JSON schema of the output, for `value` where one is given: every key required, no others allowed, references
+        kept under `$defs`. Shared between calls: not to be changed by the caller."""
+        schema = _tool_schema(self.tools) if self.tools else _schema(self.output)
+        if value is None or self.max_items is None:
+            return schema
+        sizes = self.max_items(value)
+        properties = {
+            name: part | {"maxItems": max(1, sizes[name])} if name in sizes else part
+            for name, part in schema["properties"].items()
+        }
+        return schema | {"properties": properties}
 
 
 @lru_cache(maxsize=256)

@@ -104,8 +104,12 @@ def _render(value: GateInput) -> str:
     return f"Stored notes:\n{stored}\n\nNew note:\n{_note(value.date, value.context, value.keywords)}"
 
 
-GATE = Task("gate", 1, "gate", GateInput, GateOutput, SYSTEM_TWO_SCORES, _render, max_tokens=700)
-GATE_MERGE = Task("gate_merge", 1, "gate", GateInput, GateMergeOutput, SYSTEM_MERGE, _render, max_tokens=1200)
+def _sizes(value: GateInput) -> dict[str, int]:
+    return {"verdicts": len(value.candidates)}
+
+
+GATE = Task("gate", 1, "gate", GateInput, GateOutput, SYSTEM_TWO_SCORES, _render, max_tokens=700, max_items=_sizes)
+GATE_MERGE = Task("gate_merge", 1, "gate", GateInput, GateMergeOutput, SYSTEM_MERGE, _render, 1200, max_items=_sizes)
 GATE_ONE_STRENGTH = Task(
-    "gate_one_strength", 1, "gate", GateInput, StrengthOutput, SYSTEM_ONE_STRENGTH, _render, max_tokens=600
+    "gate_one_strength", 1, "gate", GateInput, StrengthOutput, SYSTEM_ONE_STRENGTH, _render, 600, max_items=_sizes
 )
