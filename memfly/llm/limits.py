@@ -7,6 +7,7 @@ reply is changed.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -66,7 +67,8 @@ class Adapter:
     """Moves the cap of `slots`. A 429 halves it; latency far above what the task took at its best takes a tenth off,
     and latency somewhat above stops its growth. Calls begun before the last cut say nothing about the new cap."""
 
-    slow, too_slow = 2.0, 4.0
+    slow, too_slow = 4.0, 8.0
+    """Multiples of a task's best latency. Generous, because a batching server trades latency for throughput."""
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
@@ -81,7 +83,7 @@ class Adapter:
         best = self._best.get(task, latency_s)
         recent = self._recent.get(task, latency_s)
         # the best follows slowly upwards, so that one lucky call does not hold the cap down for ever
-        self._best[task] = best = latency_s if latency_s < best else best + 0.01 * (latency_s - best)
+        self._best[task] = best = latency_s if latency_s < best else best + 0.001 * (latency_s - best)
         self._recent[task] = recent = recent + 0.1 * (latency_s - recent)
         if recent > self.too_slow * best:
             self._cut(0.9, began, now)
@@ -189,6 +191,7 @@ class Limits:
         self._tokens = Bucket(tpm, clock) if tpm else None
         self._sleep = sleep
         self._clock = clock
+        self._scale = 1.0
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -208,6 +211,8 @@ class Limits:
             finally:
                 self.slots.release()
             used = reply.usage
+            if most.prompt_tokens:
+                self._scale = max(self._scale, self._scale * used.prompt_tokens / most.prompt_tokens)
             if self._tokens is not None:
                 self._tokens.give_back(_total(most) - _total(used))
             return reply
@@ -236,10 +241,13 @@ class Limits:
             await self._sleep(max(waits))
 
     def _most(self, call: Call) -> Usage:
-        """The most a call can use: its estimated prompt and its whole token limit. Estimated only when needed."""
+        """The most a call can use: its estimated prompt and its whole token limit. Estimated only when needed, and by
+        the largest excess seen so far of the server's count over the estimate (another vocabulary, a longer template)."""
         if self.budget is None and self._tokens is None:
             return Usage()
-        return Usage(prompt_tokens(call), call.max_tokens + self.reasoning_tokens, 0, estimated=True)
+        return Usage(
+            math.ceil(self._scale * prompt_tokens(call)), call.max_tokens + self.reasoning_tokens, 0, estimated=True
+        )
 
     async def aclose(self) -> None:
         await self.inner.aclose()

@@ -1,0 +1,253 @@
+"""The reply cache: what is one call, what is kept, and that nothing is lost, shared wrongly or paid twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memfly.errors import BackendError, ConfigError
+from memfly.llm.base import Reply
+from memfly.llm.cache import FILE_NAME, Cache, Store, export, prune, restore, stats
+from memfly.tasks.base import TaskOutput
+from memfly.types import Usage
+from tests.support.calls import GOOD, TOY, Inner, toy_call, transient
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+async def test_second_call_is_served_from_the_cache_in_full(tmp_path: Path) -> None:
+    reply = Reply("text", "length", "thought", Usage(7, 5, 3, True), "m-1", 1.5, tries=4)
+    inner = Inner([reply])
+    first = await Cache(inner, tmp_path).complete(toy_call())
+    second = await Cache(inner, tmp_path).complete(toy_call())
+    assert first == reply
+    assert second == replace(reply, from_cache=True, tries=1)
+    assert len(inner.calls) == 1
+
+
+class Other(TaskOutput):
+    words: list[str]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"messages": (("system", "x"), ("user", "hello"))},
+        {"messages": (("user", "hello"), ("system", TOY.system))},
+        {"temperature": 0.1},
+        {"max_tokens": 51},
+        {"seed": 2},
+        {"attempt": 1},
+        {"task": replace(TOY, version=2)},
+        {"task": replace(TOY, name="other")},
+        {"task": replace(TOY, output=Other)},
+        {"task": replace(TOY, max_items=lambda value: {"items": 1})},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_every_field_of_the_call_is_part_of_the_key(tmp_path: Path, change: dict[str, Any]) -> None:
+    inner = Inner()
+    cache = Cache(inner, tmp_path)
+    await cache.complete(toy_call())
+    await cache.complete(toy_call(**change))
+    assert len(inner.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "identity", [{"kind": "toy", "model": "b"}, {"kind": "toy"}, {"kind": "toy", "model": "a", "x": 1}]
+)
+async def test_every_field_of_the_identity_is_part_of_the_key(tmp_path: Path, identity: Mapping[str, Any]) -> None:
+    inner = Inner()
+    await Cache(inner, tmp_path).complete(toy_call())
+    inner.identity = identity
+    assert not (await Cache(inner, tmp_path).complete(toy_call())).from_cache
+
+
+async def test_read_only_reads_but_never_writes(tmp_path: Path) -> None:
+    await Cache(Inner(), tmp_path).complete(toy_call("known"))
+    inner = Inner()
+    cache = Cache(inner, tmp_path, "read_only")
+    assert (await cache.complete(toy_call("known"))).from_cache
+    for _ in range(2):
+        assert not (await cache.complete(toy_call("new"))).from_cache
+    assert len(inner.calls) == 2
+    assert not (tmp_path / "none").exists()
+    assert not (await Cache(inner, tmp_path / "none", "read_only").complete(toy_call())).from_cache
+    assert not (tmp_path / "none").exists()
+
+
+async def test_refresh_calls_once_and_overwrites(tmp_path: Path) -> None:
+    await Cache(Inner(), tmp_path).complete(toy_call())
+    new = replace(GOOD, text="new")
+    inner = Inner([new])
+    cache = Cache(inner, tmp_path, "refresh")
+    assert await cache.complete(toy_call()) == new
+    assert (await cache.complete(toy_call())).from_cache
+    assert len(inner.calls) == 1
+    assert (await Cache(Inner(), tmp_path).complete(toy_call())).text == "new"
+
+
+async def test_identical_calls_under_way_are_made_once(tmp_path: Path) -> None:
+    inner = Inner(delay=lambda: asyncio.sleep(0.01))
+    cache = Cache(inner, tmp_path)
+    replies = await asyncio.gather(*(cache.complete(toy_call()) for _ in range(8)))
+    assert len(inner.calls) == 1
+    assert [reply.from_cache for reply in replies] == [False] + [True] * 7
+
+
+async def test_a_cancelled_caller_does_not_take_the_others_down(tmp_path: Path) -> None:
+    inner = Inner(delay=lambda: asyncio.sleep(0.02))
+    cache = Cache(inner, tmp_path)
+    first, second = (asyncio.create_task(cache.complete(toy_call())) for _ in range(2))
+    await asyncio.sleep(0.005)
+    first.cancel()
+    assert (await second).text == GOOD.text
+    assert first.cancelled() or first.cancelling()
+
+
+async def test_a_call_nobody_waits_for_is_given_up(tmp_path: Path) -> None:
+    inner = Inner(delay=lambda: asyncio.sleep(30))
+    cache = Cache(inner, tmp_path)
+    task = asyncio.create_task(cache.complete(toy_call()))
+    await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+    assert inner.now == 0
+
+
+async def test_errors_are_not_kept_and_reach_all_who_wait(tmp_path: Path) -> None:
+    inner = Inner([transient(), GOOD], delay=lambda: asyncio.sleep(0.005))
+    cache = Cache(inner, tmp_path)
+    results = await asyncio.gather(*(cache.complete(toy_call()) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(result, BackendError) for result in results)
+    assert (await cache.complete(toy_call())) == GOOD
+
+
+async def test_text_that_is_no_unicode_can_be_kept(tmp_path: Path) -> None:
+    inner = Inner([replace(GOOD, text='{"words": ["\ud83d"]}')])
+    await Cache(inner, tmp_path).complete(toy_call("\udc00"))
+    assert (await Cache(inner, tmp_path).complete(toy_call("\udc00"))).text == '{"words": ["?"]}'
+
+
+WRITER = """
+import asyncio, sys, os, signal
+from pathlib import Path
+from memfly.llm.cache import Cache
+from tests.support.calls import Inner, numbered
+async def main(folder, prefix, count, kill):
+    cache = Cache(Inner(), Path(folder))
+    for call, _ in zip(numbered(prefix), range(count)):
+        await cache.complete(call)
+    if kill:
+        print("used", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "kill"))
+"""
+
+
+def writer(folder: Path, prefix: str, count: int, end: str = "end") -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(folder), prefix, str(count), end], cwd=ROOT)
+
+
+def test_processes_share_one_file(tmp_path: Path) -> None:
+    processes = [writer(tmp_path, prefix, 100) for prefix in ("a", "b", "shared", "shared")]
+    assert [process.wait(60) for process in processes] == [0, 0, 0, 0]
+    assert sum(row["replies"] for row in stats(tmp_path)) == 300
+
+
+def test_a_reply_that_was_used_survives_a_kill(tmp_path: Path) -> None:
+    assert writer(tmp_path, "k", 20, "kill").wait(60) == -signal.SIGKILL
+    assert sum(row["replies"] for row in stats(tmp_path)) == 20
+
+
+async def test_threads_share_one_store(tmp_path: Path) -> None:
+    store = Store(tmp_path / FILE_NAME)
+    await asyncio.gather(*(asyncio.to_thread(store.put, f"k{i}", "b", "t", GOOD) for i in range(50)))
+    got = await asyncio.gather(*(asyncio.to_thread(store.get, f"k{i}") for i in range(50)))
+    assert all(reply is not None and reply.text == GOOD.text for reply in got)
+
+
+def test_a_file_that_is_no_cache_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"this is not a database" * 100)
+    with pytest.raises(ConfigError, match=r"reply cache .*llm\.cache=off") as caught:
+        Cache(Inner(), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="reply cache"):
+        Cache(Inner(), tmp_path / "file" / "cache")
+
+
+async def test_a_full_disk_is_reported_not_swallowed(tmp_path: Path) -> None:
+    cache = Cache(Inner([replace(GOOD, text="x" * 100_000)]), tmp_path)
+    cache.store._db.execute("PRAGMA max_page_count = 8")
+    with pytest.raises(ConfigError, match="full"):
+        await cache.complete(toy_call())
+
+
+async def test_stats_export_restore_prune(tmp_path: Path) -> None:
+    cache = Cache(Inner(), tmp_path)
+    for text in ("a", "b", "c"):
+        await cache.complete(toy_call(text))
+    await cache.complete(toy_call("d", task=replace(TOY, name="other")))
+    rows = {row["task"]: row for row in stats(tmp_path)}
+    assert (rows["toy"]["replies"], rows["toy"]["prompt_tokens"], rows["other"]["replies"]) == (3, 300, 1)
+    assert json.loads(rows["toy"]["backend"]) == {"kind": "toy", "model": "a"}
+
+    assert export(tmp_path, tmp_path / "out.jsonl") == 4
+    assert restore(tmp_path / "copy", tmp_path / "out.jsonl") == 4
+    assert restore(tmp_path / "copy", tmp_path / "out.jsonl") == 0
+    inner = Inner()
+    assert (await Cache(inner, tmp_path / "copy").complete(toy_call("b"))).from_cache
+
+    assert prune(tmp_path, task="other") == 1
+    assert prune(tmp_path, task="toy", model="none") == 0
+    assert prune(tmp_path, older_than_s=3600) == 0
+    assert prune(tmp_path, older_than_s=-10) == 3
+    with pytest.raises(ConfigError, match="say what to delete"):
+        prune(tmp_path)
+
+
+async def test_no_request_text_and_no_secret_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "planted-secret-0123456789")
+    cache = Cache(Inner(), tmp_path)
+    await cache.complete(toy_call("the private question"))
+    await cache.aclose()
+    data = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"private question" not in data
+    assert b"planted-secret" not in data
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
+async def test_read_only_works_in_a_read_only_folder(tmp_path: Path) -> None:  # pragma: no cover - not run as root
+    cache = Cache(Inner(), tmp_path)
+    await cache.complete(toy_call())
+    await cache.aclose()
+    tmp_path.chmod(0o500)
+    try:
+        assert (await Cache(Inner(), tmp_path, "read_only").complete(toy_call())).from_cache
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_commits_are_visible_to_other_connections_at_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / FILE_NAME)
+    store.put("k", "b", "t", GOOD)
+    other = sqlite3.connect(tmp_path / FILE_NAME)
+    assert other.execute("SELECT COUNT(*) FROM replies").fetchone() == (1,)
+    other.close()
