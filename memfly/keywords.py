@@ -29,7 +29,8 @@ def singular(word: str) -> str:
 def canonical(phrase: str) -> str:
     """Key of a phrase; empty when nothing of it is left (such keywords are dropped)."""
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", phrase.replace("\u2019", "'")).casefold())
-    folded = [word for raw in _FOLD.sub(" ", text)[:_MAX_LENGTH].split() if (word := raw.strip("'"))]
+    cut = " ".join(_FOLD.sub(" ", text).split())[:_MAX_LENGTH]
+    folded = [word for raw in cut.split() if (word := raw.strip("'"))]
     if folded:
         folded[-1] = singular(folded[-1])
     while folded and folded[0] in ("a", "an", "the"):

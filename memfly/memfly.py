@@ -68,7 +68,7 @@ class MemFly(MemorySystem):
         SUBQUERY,
         ANSWER,
     )
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     def __init__(
         self,

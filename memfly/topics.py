@@ -94,14 +94,12 @@ def _leiden(cooccur: nx.Graph, delta_max: int, seed: int) -> list[list[str]]:
         (min(position[a], position[b]), max(position[a], position[b]), w) for a, b, w in cooccur.edges(data="weight")
     )
     graph = igraph.Graph(n=len(names), edges=[(a, b) for a, b, _ in edges])
-    partition = leidenalg.find_partition(
-        graph,
-        leidenalg.ModularityVertexPartition,
-        weights=[w for _, _, w in edges],
-        n_iterations=-1,
-        max_comm_size=delta_max,
-        seed=seed,
-    )
+    partition = leidenalg.ModularityVertexPartition(graph, weights=[w for _, _, w in edges])
+    optimiser = leidenalg.Optimiser()
+    optimiser.max_comm_size = delta_max
+    optimiser.community_constraint_enforcement = 1.0  # from 0.12 on, max_comm_size alone does nothing
+    optimiser.set_rng_seed(seed)
+    optimiser.optimise_partition(partition, n_iterations=-1)
     return [sorted(names[i] for i in community) for community in partition if len(community)]
 
 
