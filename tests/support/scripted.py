@@ -21,7 +21,7 @@ Script = Callable[[Any], Any]
 class Scripted:
     """Backend: `Scripted(ingest=lambda value: {...}, ...)`. A task without a script fails the test."""
 
-    identity: Mapping[str, Any] = {"kind": "scripted"}  # noqa: RUF012
+    identity: Mapping[str, Any] = {"kind": "scripted"}
 
     def __init__(self, scripts: Mapping[str, Script] | None = None, **more: Script) -> None:
         self.scripts = {**(scripts or {}), **more}
