@@ -145,9 +145,13 @@ class AMem(MemorySystem):
                 await self._rebuild()
 
     async def _analyse(self, turn: Turn) -> AnalyseOutput | None:
-        """Keywords, context and tags of a turn; None when no reply could be used."""
+        """Keywords, context and tags of a turn; None when no reply could be used. The vector `_evolve` will ask for is
+        made on the way, in company with other turns'."""
         try:
-            return await self.services.llm.run(AMEM_ANALYSE, AnalyseInput(turn.render()), purpose=turn.id)
+            reply = await self.services.llm.run(AMEM_ANALYSE, AnalyseInput(turn.render()), purpose=turn.id)
+            if self.evolution != "none":
+                await self.services.embedder.embed([turn.render()])
+            return reply
         except ParseError:
             return None
 
