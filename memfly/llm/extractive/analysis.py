@@ -44,7 +44,7 @@ class Sentence:
     roots: frozenset[str]
     """Roots of the content words (see `root`)."""
     names: frozenset[str]
-    """Lower-cased proper-noun tokens."""
+    """Lower-cased proper-noun tokens, without persons who are only addressed ("Thanks, Mel!")."""
     numbers: frozenset[str]
     negated: bool
     question: bool
@@ -90,11 +90,26 @@ def analyse(sentence: str) -> Sentence:
         text=sentence,
         tokens=tokens,
         roots=frozenset(root(token.low) for token in content) - {""},
-        names=frozenset(token.low.removesuffix("'s") for token in tokens if token.tag == "P"),
+        names=frozenset(
+            token.low.removesuffix("'s")
+            for position, token in enumerate(tokens)
+            if token.tag == "P" and not vocative(tokens, position)
+        ),
         numbers=frozenset(_number(token.low) for token in tokens if token.tag == "D"),
         negated=any(token.low in lexicon.NEGATIONS or token.low.endswith("n't") for token in tokens),
         question=sentence.rstrip().endswith("?"),
     )
+
+
+def vocative(tokens: tuple[Token, ...], position: int) -> bool:
+    """Is this a name between marks, greetings or the sentence's ends, as in "Thanks, Mel!"?"""
+    if tokens[position].tag != "P" or tokens[position].low.endswith("'s"):
+        return False
+    before = tokens[position - 1] if position else None
+    after = tokens[position + 1] if position + 1 < len(tokens) else None
+    opens = before is None or before.text in ",!.-" or before.low in lexicon.GREETINGS - lexicon.FUNCTION
+    opens = opens or (before is not None and before.low in ("hey", "hi", "thanks", "wow", "yeah", "hello", "yep"))
+    return opens and (after is None or after.tag == ".") and not (before is None and after is None)
 
 
 def _number(word: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from functools import lru_cache
 
 from memfly.llm.extractive.lexicon import MONTHS, NUMBER_WORDS, WEEKDAYS
@@ -133,12 +133,12 @@ def _unit_of(word: str, which: str, session: date) -> str:
     return f"{word.capitalize()} {min(max(session.year + step, 1), 9999)}"
 
 
-def _nearest_year(month: int, day: int, session: date, future: bool) -> int:
-    """The year that puts month/day closest to the session on the side the sentence speaks of."""
-    ahead = (month, day) > (session.month, session.day)
-    if future:
-        return session.year if ahead or month == session.month else min(session.year + 1, 9999)
-    return max(session.year - 1, 1) if ahead and month != session.month else session.year
+def _nearest_year(month: int, session: date, future: bool) -> int:
+    """The year that puts the month closest to the session, not before it where the sentence speaks of what will be."""
+    ahead = (month - session.month) % 12
+    if future or ahead <= 5:
+        return min(session.year + (month < session.month), 9999)
+    return max(session.year - (month > session.month), 1)
 
 
 def _explicit(day: int | None, month: str, year: str | None, session: date, future: bool) -> str:
@@ -146,7 +146,7 @@ def _explicit(day: int | None, month: str, year: str | None, session: date, futu
     name = MONTH_NAMES[number - 1]
     if day is not None and not 1 <= day <= 31:
         return f"{name} {year or session.year}"
-    value = int(year) if year else _nearest_year(number, day or 1, session, future)
+    value = int(year) if year else _nearest_year(number, session, future)
     return f"{day} {name} {value}" if day else f"{name} {value}"
 
 
@@ -194,10 +194,10 @@ def _duration(match: re.Match[str], ahead: bool) -> tuple[str, bool, Callable[[d
 _PATTERNS: list[tuple[re.Pattern[str], _Maker]] = [
     (re.compile(pattern, flags), maker)
     for pattern, flags, maker in [
-        (rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\.?,? ({_YEAR})\b", 0, _dated(1, 2, 3)),
+        (rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\.?,? ({_YEAR})\b", re.I, _dated(1, 2, 3)),
         (rf"\b({_MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?,? ({_YEAR})\b", re.I, _dated(2, 1, 3)),
         (rf"\b({_MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?\b(?!:)", re.I, _dated(2, 1, None)),
-        (rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\b", 0, _dated(1, 2, None)),
+        (rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\b", re.I, _dated(1, 2, None)),
         (rf"\b(?:in |of )?({_MONTH}),? ({_YEAR})\b", re.I, _dated(None, 1, 2)),
         (r"\bday before yesterday\b", re.I, _point(lambda m, s: worded(shift_days(s, -2)), False)),
         (r"\bday after tomorrow\b", re.I, _point(lambda m, s: worded(shift_days(s, 2)), True)),
@@ -258,7 +258,7 @@ _PATTERNS: list[tuple[re.Pattern[str], _Maker]] = [
 ]
 _FUTURE = re.compile(
     r"\b(?:will|gonna|going to|planning|plan to|plans|can't wait|looking forward|upcoming|coming up|"
-    r"about to|won't|'ll|hope to|next|tomorrow|soon|is going|are going)\b|'ll\b",
+    r"about to|won't|'ll|hope to|next|tomorrow|soon|is going|are going|(?:is|are|am|isn't|aren't) (?!doing|being)\w+ing)\b|'ll\b",
     re.I,
 )
 
@@ -292,5 +292,6 @@ def expressions(text: str) -> tuple[Temporal, ...]:
     return tuple(sorted(out, key=lambda t: t.start))
 
 
-def as_datetime(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day)
+def in_digits(text: str) -> str:
+    """Number words as digits ("seven years" -> "7 years"), the way durations are worded in LoCoMo."""
+    return " ".join(str(NUMBER_WORDS.get(word.lower(), word)) for word in text.split())

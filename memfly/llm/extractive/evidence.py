@@ -29,8 +29,12 @@ class Line:
 
     speaker: str
     date: date | None
+    text: str
+    """The line as shown, without its date; what is embedded."""
     sentences: tuple[Sentence, ...]
+    captions: tuple[str, ...]
     roots: frozenset[str]
+    names: frozenset[str]
 
 
 @lru_cache(maxsize=20_000)
@@ -54,6 +58,7 @@ def _read_line(text: str, day: date | None) -> Line | None:
     own = _OWN_DATE.match(text)
     if own and (parsed := parse_label(own[1])) is not None:
         day, text = parsed, text[own.end() :]
+    shown = text
     match = _SPEAKER.match(text)
     speaker = match[1].lower() if match else ""
     text = text[match.end() :] if match else text
@@ -62,22 +67,32 @@ def _read_line(text: str, day: date | None) -> Line | None:
     sentences += [analyse(c.strip()) for c in captions if c.strip()]
     if not sentences:
         return None
-    return Line(speaker, day, tuple(sentences), frozenset().union(*(s.roots for s in sentences)))
+    return _line(speaker, day, shown, tuple(sentences), tuple(c.strip() for c in captions))
+
+
+def _line(
+    speaker: str, day: date | None, text: str, sentences: tuple[Sentence, ...], captions: tuple[str, ...]
+) -> Line:
+    roots = frozenset().union(*(s.roots for s in sentences))
+    return Line(speaker, day, text, sentences, captions, roots, frozenset().union(*(s.names for s in sentences)))
 
 
 def _only_new(line: Line, known: frozenset[str]) -> Line | None:
     if not known:
         return line
     fresh = tuple(s for s in line.sentences if len(s.roots - known) > 1)
-    return Line("", line.date, fresh, frozenset().union(*(s.roots for s in fresh))) if fresh else None
+    return _line("", line.date, line.text, fresh, ()) if fresh else None
 
+
+SUBJECT = 0.15
+"""What a line gains for being spoken by, or naming, a person of the question."""
 
 KINDS = ("who", "where", "when", "count", "span", "often", "why", "feel", "yesno", "which", "what", "how")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question taken apart. `roots`: content roots without the persons; `names`: lower-cased proper nouns;
+    """A question taken apart. `roots`: content roots; `names`: lower-cased proper nouns;
     `focus`: roots of the noun asked for ("what BOOK"); `several`: asks for a list; `future`: speaks of what will be."""
 
     text: str
@@ -103,8 +118,7 @@ def ask(question: str) -> Asked:
     tokens = [t for s in found for t in s.tokens if t.tag != "."]
     words = [t.low for t in tokens]
     names = frozenset(t.low.removesuffix("'s") for t in tokens if t.tag == "P")
-    people = frozenset(root(n) for n in names if n in _single_names(question))
-    roots = frozenset(root(t.low) for t in tokens if t.tag in "VNPDA") - _EMPTY - people
+    roots = frozenset(root(t.low) for t in tokens if t.tag in "VNPDA") - _EMPTY
     at = next((i for i, w in enumerate(words) if w in ("what", "which", "whose")), None)
     focus: list[str] = []
     several = False
@@ -125,18 +139,6 @@ def ask(question: str) -> Asked:
         several=several or (has and words[:1] in (["what"], ["where"], ["which"])) or "children" in words[:2],
         future=any(w in ("will", "planning", "plan", "going", "plans") for w in words),
     )
-
-
-def _single_names(question: str) -> frozenset[str]:
-    """Names that look like persons: capitalised, not all capitals, not part of a longer name."""
-    out = set()
-    for sentence in split_sentences(question):
-        tokens = analyse(sentence).tokens
-        for i, token in enumerate(tokens):
-            beside = [tokens[j].tag for j in (i - 1, i + 1) if 0 <= j < len(tokens)]
-            if token.tag == "P" and token.text[1:].islower() and "P" not in beside:
-                out.add(token.low.removesuffix("'s"))
-    return frozenset(out)
 
 
 def _kind(words: list[str], focused: bool) -> str:
@@ -165,6 +167,10 @@ class Ranked:
     score: float
     own: float
     """Share of the question's weighted roots in the sentence itself."""
+    cover: float
+    """Share of the question's weighted roots in the sentence's whole line."""
+    caption: bool
+    """Is it the caption of an image?"""
     by_subject: bool
     """Spoken by, or naming, a person of the question."""
 
@@ -178,29 +184,29 @@ def rank(asked: Asked, items: Sequence[str]) -> list[Ranked]:
     lines = [line for item in items for line in read_item(item)]
     if not lines:
         return []
-    frequency = Counter(r for line in lines for r in line.roots & asked.roots)
-    weight = {r: math.log(1 + len(lines) / (1 + frequency[r])) for r in asked.roots}
-    total = sum(weight.values()) or 1.0
     speakers = frozenset(line.speaker for line in lines if line.speaker)
     subjects = frozenset(s for s in speakers if any(_same_person(s, n) for n in asked.names))
+    persons = frozenset(root(n) for n in asked.names if is_name_of(speakers, n))
+    wanted = asked.roots - persons
+    frequency = Counter(r for line in lines for r in line.roots & wanted)
+    weight = {r: math.log(1 + len(lines) / (1 + frequency[r])) for r in wanted}
+    total = sum(sorted(weight.values())) or 1.0
     out: list[Ranked] = []
     for place, line in enumerate(lines):
-        in_line = line.roots & asked.roots
+        in_line = line.roots & wanted
         before = lines[place - 1] if place else None
-        led = (
-            before.roots & asked.roots
-            if before and before.date == line.date and before.speaker != line.speaker
-            else frozenset()
-        )
+        led: frozenset[str] = frozenset()
+        if before is not None and before.date == line.date and before.speaker != line.speaker:
+            led = before.roots & wanted
         around = sum(sorted(weight[r] for r in in_line))
         leading = sum(sorted(weight[r] for r in led - in_line))
+        by_subject = not asked.names or line.speaker in subjects or bool(line.names & asked.names)
         for sentence in line.sentences:
-            inside = sum(sorted(weight[r] for r in sentence.roots & asked.roots))
-            names_subject = bool(sentence.names & asked.names)
-            own_voice = not subjects or line.speaker in subjects or not line.speaker
+            inside = sum(sorted(weight[r] for r in sentence.roots & wanted))
             score = (inside + 0.5 * (around - inside) + 0.25 * leading) / total
-            score += 0.12 * (own_voice and bool(subjects)) + 0.05 * names_subject - 0.25 * sentence.question
-            out.append(Ranked(sentence, line, score, inside / total, own_voice or names_subject))
+            score += SUBJECT * (by_subject and bool(asked.names)) - 0.25 * sentence.question
+            caption = sentence.text in line.captions
+            out.append(Ranked(sentence, line, score, inside / total, around / total, caption, by_subject))
     return sorted(out, key=lambda r: -r.score)
 
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from memfly.llm.extractive import lexicon
-from memfly.llm.extractive.analysis import Phrase, Token, analyse, fold, phrases, quoted, singular, split_sentences
+from memfly.llm.extractive.analysis import (
+    Phrase,
+    Token,
+    analyse,
+    fold,
+    phrases,
+    quoted,
+    singular,
+    split_sentences,
+    vocative,
+)
 from memfly.llm.extractive.base import Tools
 from memfly.tasks.question import QuestionInput, QuestionOutput
 
@@ -56,7 +66,7 @@ def _trim(sentence: str, phrase: Phrase, own: frozenset[str]) -> str:
     """The phrase without evaluative, vague and own-name words at its edges, cut to its last `MAX_WORDS` words."""
     everything = analyse(sentence).tokens
     tokens = [t for t in everything[phrase.start : phrase.end] if t.tag != "."]
-    if len(tokens) == 1 and is_vocative(tokens[0], everything):
+    if len(tokens) == 1 and vocative(everything, phrase.start):
         return ""
     while tokens and _weak(tokens[0], own):
         tokens = tokens[1:]
@@ -98,18 +108,9 @@ def is_small_talk(sentence: str) -> bool:
     if found.numbers or any(t.low in lexicon.CALENDAR for t in found.tokens):
         return False
     content = [t for t in found.tokens if t.tag in "VNPD"]
-    rest = [t for t in content if t.low not in lexicon.GREETINGS and not is_vocative(t, found.tokens)]
+    called = {t.start for i, t in enumerate(found.tokens) if vocative(found.tokens, i)}
+    rest = [t for t in content if t.low not in lexicon.GREETINGS and t.start not in called]
     return not rest
-
-
-def is_vocative(token: Token, tokens: tuple[Token, ...]) -> bool:
-    """A name between a comma or greeting and a mark, as in "Thanks, Mel!"."""
-    if token.tag != "P":
-        return False
-    at = tokens.index(token)
-    before, after = tokens[at - 1] if at else None, tokens[at + 1] if at + 1 < len(tokens) else None
-    opens = before is None or before.tag in "." or before.low in lexicon.GREETINGS
-    return opens and (after is None or after.tag == ".")
 
 
 @lru_cache(maxsize=20_000)
