@@ -1,0 +1,258 @@
+"""Runs against a reference run, question by question: which differences are real.
+
+The statistics are `eval.stats`'s; this module pairs the questions, forms the families of tests that Holm's correction
+holds over, and lays the results out. Differences are run minus reference.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eval.categories import Category
+from eval.runs import Group, Scored, check_comparable, score_group
+from eval.scoring.aggregate import AVERAGE, AVERAGE4
+from eval.scoring.protocol import Protocol
+from eval.stats import Comparison, VarianceComponents, compare, variance_components, with_verdicts
+from memfly.errors import DataError
+
+LOWER_IS_BETTER = ("fooled", "turns_shown", "answer_length")
+PLAIN = ("answer_length", "turns_shown")
+"""Metrics that are no share."""
+OVERALL, OVERALL4, PER_CATEGORY = "overall", "overall without category 5", "per category"
+"""The families: one question each, so that asking about categories does not cost the overall answer its power."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One run against the reference in one cell; `family` is what `comparison.p_holm` is corrected over."""
+
+    run: str
+    family: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class Report:
+    """All comparisons with one reference. `variance` has an entry per group, the reference's included."""
+
+    reference: str
+    metric: str
+    protocol: str
+    mode: str
+    alpha: float
+    tests: tuple[Tested, ...]
+    variance: Mapping[str, VarianceComponents]
+    errors: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def cells(category: Mapping[str, Category]) -> dict[str, Callable[[str], bool]]:
+    """Cell name -> whether a question id belongs to it: the five categories and both averages."""
+    found: dict[str, Callable[[str], bool]] = {}
+    for one in Category:
+        found[one.label] = lambda id, one=one: category[id] is one  # type: ignore[misc]
+    found[AVERAGE] = lambda id: True
+    found[AVERAGE4] = lambda id: category[id] is not Category.ADVERSARIAL
+    return found
+
+
+def compare_groups(
+    groups: Sequence[Group],
+    scorer: Protocol,
+    *,
+    metric: str = "f1",
+    chosen: Sequence[str] = (),
+    without: frozenset[str] = frozenset(),
+    alpha: float = 0.05,
+    allow_mixed: bool = False,
+) -> Report:
+    """Every group against the first. `chosen` limits the categories tested; `without` are question ids to leave out.
+
+    A question that one of two runs has no value for is left out and counted in the notes. Raises DataError for runs that
+    are not comparable, for fewer than two groups, and for a metric that these runs do not have.
+    """
+    if len(groups) < 2:
+        raise DataError(
+            "compare: needs two runs or more that differ in more than the seed; runs that differ in the seed alone are "
+            "averaged into one"
+        )
+    runs = [run for group in groups for run in group.runs]
+    notes = [f"MIXED: {line}" for line in check_comparable(runs, allow_mixed=allow_mixed)]
+    scored = [score_group(group, scorer) for group in groups]
+    reference, others = scored[0], scored[1:]
+    tests: dict[str, list[tuple[str, Comparison]]] = {OVERALL: [], OVERALL4: [], PER_CATEGORY: []}
+    for other in others:
+        for comparison in _pair(other, reference, metric, chosen, without, notes):
+            family = {AVERAGE: OVERALL, AVERAGE4: OVERALL4}.get(comparison.cell, PER_CATEGORY)
+            tests[family].append((other.group.name, comparison))
+    return Report(
+        reference=reference.group.name,
+        metric=metric,
+        protocol=scorer.name,
+        mode=scorer.mode,
+        alpha=alpha,
+        tests=tuple(_corrected(tests, alpha, metric)),
+        variance={s.group.name: variance_components(s.per_seed(metric), s.conversation) for s in scored},
+        errors={s.group.name: s.n_error for s in scored},
+        notes=tuple(notes),
+    )
+
+
+def _pair(
+    run: Scored, reference: Scored, metric: str, chosen: Sequence[str], without: frozenset[str], notes: list[str]
+) -> list[Comparison]:
+    a, b = ({id: v for id, v in s.values(metric).items() if id not in without} for s in (run, reference))
+    if not a or not b:
+        known = sorted({name for row in reference.rows[0].values() for name, value in row.items() if value is not None})
+        raise DataError(f"compare: these runs have no metric {metric!r}; they have {', '.join(known)}")
+    both = a.keys() & b.keys()
+    if not both:
+        raise DataError(f"compare: {run.group.name} and {reference.group.name} have no question in common")
+    if len(both) < max(len(a), len(b)):
+        notes.append(
+            f"{run.group.name}: {len(a.keys() ^ b.keys())} questions that one run alone has a value for are left out"
+        )
+    a, b = ({id: values[id] for id in both} for values in (a, b))
+    wanted = cells(reference.category)
+    present = {label for label, belongs in wanted.items() if any(map(belongs, a))}
+    several = len(present - {AVERAGE, AVERAGE4}) > 1
+    has_five = Category.ADVERSARIAL.label in present
+    kept = {
+        label: belongs
+        for label, belongs in wanted.items()
+        if (label == AVERAGE or (label == AVERAGE4 and has_five and several))
+        or (label not in (AVERAGE, AVERAGE4) and several and (not chosen or label in chosen))
+    }
+    return compare(a, b, reference.conversation, kept)
+
+
+def _corrected(tests: Mapping[str, Sequence[tuple[str, Comparison]]], alpha: float, metric: str) -> list[Tested]:
+    result = []
+    for family, members in tests.items():
+        better = metric not in LOWER_IS_BETTER
+        verdicts = with_verdicts([c for _, c in members], alpha=alpha, higher_is_better=better) if members else []
+        result += [Tested(run, family, c) for (run, _), c in zip(members, verdicts, strict=True)]
+    return result
+
+
+def rows(report: Report) -> list[dict[str, Any]]:
+    """One flat row per test, in the metric's own unit (shares, not percent)."""
+    found = []
+    for test in report.tests:
+        c = test.comparison
+        found.append(
+            {
+                "run": test.run,
+                "reference": report.reference,
+                "metric": report.metric,
+                "protocol": report.protocol,
+                "mode": report.mode,
+                "family": test.family,
+                "cell": c.cell,
+                "n": c.difference.n,
+                "conversations": c.difference.clusters,
+                "run_mean": c.a,
+                "reference_mean": c.b,
+                "difference": c.difference.mean,
+                "se": c.difference.se,
+                "low": c.difference.low,
+                "high": c.difference.high,
+                "df": c.difference.df,
+                "p_sign_flip": c.test.p,
+                "p_exact": c.test.exact,
+                "p_mcnemar": c.p_mcnemar,
+                "p_holm": c.p_holm,
+                "verdict": c.verdict,
+                "detectable": c.detectable,
+                "note": c.note,
+            }
+        )
+    return found
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report as plain data."""
+    return {
+        "reference": report.reference,
+        "metric": report.metric,
+        "protocol": report.protocol,
+        "mode": report.mode,
+        "alpha": report.alpha,
+        "comparisons": rows(report),
+        "variance": {name: asdict(parts) for name, parts in report.variance.items()},
+        "n_error": dict(report.errors),
+        "notes": list(report.notes),
+    }
+
+
+def to_csv(report: Report) -> str:
+    """The rows as CSV, missing values empty."""
+    table = rows(report)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return text.getvalue()
+
+
+def to_markdown(report: Report) -> str:
+    """What a reader needs, per family: difference with interval, p values, verdict, and what could have been detected."""
+    unit = "its own unit" if report.metric in PLAIN else "percentage points"
+    lines = [
+        f"**{report.metric}** ({report.protocol}, {report.mode}) against {report.reference}; differences are run minus "
+        f"reference, in {unit}; p from exact sign flips of whole conversations, Holm over each family, "
+        f"alpha {report.alpha:g}",
+    ]
+    for family in (OVERALL, OVERALL4, PER_CATEGORY):
+        tests = [t for t in report.tests if t.family == family]
+        if tests:
+            lines += ["", f"Family: {family} ({len(tests)} test{'s' if len(tests) > 1 else ''})", ""]
+            lines += _family(tests, report)
+    lines += ["", *_closing(report)]
+    return "\n".join(lines) + "\n"
+
+
+def _family(tests: Sequence[Tested], report: Report) -> list[str]:
+    binary = any(t.comparison.p_mcnemar is not None for t in tests)
+    head = ["run", "cell", "n", "run mean", "reference", "difference", "95 % interval", "p"]
+    head += ["p McNemar"] if binary else []
+    head += ["p Holm", "verdict", "detectable"]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
+    scale = 1.0 if report.metric in PLAIN else 100.0
+    for test in tests:
+        c, d = test.comparison, test.comparison.difference
+        interval = "-" if d.low is None or d.high is None else f"{scale * d.low:+.2f} to {scale * d.high:+.2f}"
+        cells = [test.run, c.cell, str(d.n), f"{scale * c.a:.2f}", f"{scale * c.b:.2f}", f"{scale * d.mean:+.2f}"]
+        cells += [interval, _p(c.test.p)] + ([_p(c.p_mcnemar)] if binary else [])
+        cells += [_p(c.p_holm), c.verdict or "-", "-" if c.detectable is None else f"{scale * c.detectable:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += [f"- {note}" for note in dict.fromkeys(t.comparison.note for t in tests if t.comparison.note)]
+    return lines
+
+
+def _closing(report: Report) -> list[str]:
+    lines = ["Standard deviations (metric x 100) between seeds, questions and conversations:"]
+    for name, parts in report.variance.items():
+        seeds = "one seed, part of questions" if parts.seed is None else f"{_sd(parts.seed)} ({parts.seeds} seeds)"
+        line = f"- {name}: seeds {seeds}, questions {_sd(parts.question)}, conversations {_sd(parts.conversation)}"
+        if parts.seed_sd is not None:
+            line += f"; the runs' means differ by {100 * parts.seed_sd:.2f}"
+        lines.append(line)
+    lines.append('"detectable" is the true difference that 80 of 100 such experiments would find.')
+    failed = {name: n for name, n in report.errors.items() if n}
+    if failed:
+        lines.append("Errors, counted as 0: " + ", ".join(f"{name} {n}" for name, n in failed.items()))
+    return [*lines, *report.notes]
+
+
+def _sd(variance: float | None) -> str:
+    return "-" if variance is None else f"{100 * math.sqrt(variance):.2f}"
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"

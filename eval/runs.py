@@ -1,0 +1,304 @@
+"""Finished runs as tables and comparisons read them: found, grouped by all but the seed, checked to be comparable.
+
+Reads what `memfly run` wrote (summary, manifest, answers) and scores the answers anew, so that a number never depends on
+which protocol a run happened to be scored by. Does not run, aggregate or print anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from eval.categories import Category
+from eval.controls import Item
+from eval.records import AnswerRecord, read_answers, read_lines
+from eval.scoring.protocol import Protocol, Scores
+from eval.stats import average_seeds
+from eval.summary import evidence_scores, score_record
+from memfly.errors import DataError
+from memfly.llm.base import stable_hash
+
+EVIDENCE_METRICS = ("evidence_recall", "evidence_hit", "evidence_precision")
+ADVERSARIAL_ONLY = ("refused", "refused_tolerant")
+"""Read in category 5 alone: elsewhere a refusal is a miss, which F1 already says."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder. `summary` and `manifest` are the files of that name."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def suffix(self) -> str:
+        """The hash at the end of the folder's name, which tells runs of one method apart."""
+        return self.name.rpartition("-")[2]
+
+    @property
+    def method(self) -> str:
+        return str(self.summary["method"])
+
+    @property
+    def backbone(self) -> str:
+        return str(self.summary["backbone"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.summary["seed"])
+
+    @cached_property
+    def records(self) -> tuple[AnswerRecord, ...]:
+        return tuple(read_answers(self.folder))
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The run's configuration with dotted keys: `method.tau_m`, `data.name`, `method_name` ..."""
+        return flatten(self.manifest["config"])
+
+    @cached_property
+    def group_key(self) -> str:
+        """Equal for runs that differ in nothing but the seed."""
+        return stable_hash({k: v for k, v in self.manifest["identity"].items() if k != "seed"})
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one with dotted keys; lists stay values."""
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        found |= flatten(item, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def load_run(folder: Path | str, *, finished: bool = True) -> Run:
+    """Read a run folder. Raises DataError in one line when it is none, or (with `finished`) was not run to its end."""
+    folder = Path(folder)
+    files: dict[str, Any] = {}
+    for name in ("summary.json", "manifest.json"):
+        try:
+            files[name] = json.loads((folder / name).read_text(encoding="utf-8"))
+        except OSError:
+            raise DataError(f"{folder}: no {name}; name the folder of a run, as printed by `memfly run`") from None
+        except ValueError as error:
+            raise DataError(f"{folder / name}: not JSON ({error}); run it again to write it anew") from None
+    run = Run(folder, files["summary.json"], files["manifest.json"])
+    if finished and (run.summary.get("status") != "finished" or run.summary.get("n_unscored")):
+        raise DataError(
+            f"{folder}: this run is not finished ({run.summary.get('n_unscored')} of {run.summary.get('n_questions')} "
+            "questions unanswered); run the same command again to continue it"
+        )
+    return run
+
+
+def discover(root: Path, pattern: str = "*") -> list[Run]:
+    """All finished runs right under `root` whose folder name matches `pattern`, in the order of their names."""
+    found = []
+    for path in sorted(root.glob(pattern)):
+        if (path / "summary.json").is_file() and (path / "manifest.json").is_file():
+            run = load_run(path, finished=False)
+            if run.summary.get("status") == "finished" and not run.summary.get("n_unscored"):
+                found.append(run)
+    return found
+
+
+def where(runs: Iterable[Run], conditions: Sequence[str]) -> list[Run]:
+    """The runs whose configuration has `key=value` for every condition. Raises DataError for one that is no such thing."""
+    pairs = []
+    for condition in conditions:
+        key, equals, value = condition.partition("=")
+        if not equals:
+            raise DataError(f"--where {condition}: give key=value, such as method.tau_m=0.7 or data.name=locomo10")
+        pairs.append((key, value))
+    return [run for run in runs if all(_text(run.config.get(key, "")) == value for key, value in pairs)]
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in the seed alone, in the order of their seeds: one row of a table."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def first(self) -> Run:
+        return self.runs[0]
+
+    @property
+    def method(self) -> str:
+        return self.first.method
+
+    @property
+    def backbone(self) -> str:
+        return self.first.backbone
+
+    @property
+    def suffix(self) -> str:
+        return "+".join(run.suffix for run in self.runs)
+
+    @property
+    def name(self) -> str:
+        """`method-backbone-hash`, or the hashes of all seeds."""
+        return f"{self.method}-{self.backbone}-{self.suffix}"
+
+
+def grouped(runs: Iterable[Run]) -> list[Group]:
+    """Groups in the order in which their first run comes. A run named twice counts once."""
+    found: dict[str, dict[Path, Run]] = {}
+    for run in runs:
+        found.setdefault(run.group_key, {}).setdefault(run.folder.resolve(), run)
+    return [Group(tuple(sorted(members.values(), key=lambda r: r.seed))) for members in found.values()]
+
+
+def check_comparable(runs: Sequence[Run], *, allow_mixed: bool = False) -> list[str]:
+    """What differs that makes numbers incomparable: data (file, captions, questions chosen) and prompt set.
+
+    Raises DataError naming two runs, unless `allow_mixed`; then the differences come back as lines for the caption.
+    """
+    lines = []
+    aspects: dict[str, Callable[[Run], Any]] = {
+        "data": lambda run: run.manifest["identity"]["data"],
+        "prompt set": lambda run: run.summary["prompt_set"],
+    }
+    for aspect, of in aspects.items():
+        first = of(runs[0])
+        other = next((run for run in runs if of(run) != first), None)
+        if other is None:
+            continue
+        said = f"{aspect} differs: {_differing(first, of(other), runs[0].name, other.name)}"
+        if not allow_mixed:
+            raise DataError(f"{said}; choose runs that match (--where {_hint(aspect)}), or give --allow-mixed")
+        lines.append(said)
+    return lines
+
+
+def _hint(aspect: str) -> str:
+    return "data.name=locomo10" if aspect == "data" else "answer.prompt_set=amem"
+
+
+def _differing(a: Any, b: Any, name_a: str, name_b: str) -> str:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        key = next(k for k in a if a[k] != b.get(k))
+        return _differing(f"{key} {_short(a[key])}", f"{key} {_short(b.get(key))}", name_a, name_b)
+    return f"{name_a} has {a}, {name_b} has {b}"
+
+
+def _short(value: Any) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def differences(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
+    """For groups meant as one row: group name -> the settings in which they differ (seed, paths and names left out)."""
+    ignored = ("seed", "run_root", "concurrency", "logger.", "cache.", "scoring.", "data.path", "data.audit")
+    configs = {group.name: group.first.config for group in groups}
+    keys = sorted({key for config in configs.values() for key in config if not key.startswith(ignored)})
+    differing = [key for key in keys if len({_text(config.get(key)) for config in configs.values()}) > 1]
+    return {name: {key: _text(config.get(key)) for key in differing} for name, config in configs.items()}
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A group under one protocol: per run, question id -> metric -> value (errors as zero); and what was an error."""
+
+    group: Group
+    rows: tuple[Mapping[str, Scores], ...]
+    errors: tuple[frozenset[str], ...]
+    category: Mapping[str, Category]
+    conversation: Mapping[str, str]
+    tokens: Mapping[str, float]
+    """Question id -> o200k tokens of evidence shown, averaged over the seeds that answered it; failed ones are absent."""
+
+    @property
+    def n_error(self) -> int:
+        """Failed questions, over all seeds."""
+        return sum(map(len, self.errors))
+
+    def values(self, metric: str, ids: Iterable[str] | None = None, *, errors: bool = True) -> dict[str, float]:
+        """Question id -> value averaged over seeds, where the metric applies under every seed. Without `errors`, a question
+        that failed under some seed is left out."""
+        failed = frozenset[str]() if errors else frozenset[str]().union(*self.errors)
+        chosen = [id for id in (self.category if ids is None else ids) if id not in failed]
+        if metric in ADVERSARIAL_ONLY:
+            chosen = [id for id in chosen if self.category[id] is Category.ADVERSARIAL]
+        known = [id for id in chosen if all(rows[id].get(metric) is not None for rows in self.rows)]
+        return (
+            average_seeds([{id: float(rows[id][metric] or 0.0) for id in known} for rows in self.rows]) if known else {}
+        )
+
+    def per_seed(self, metric: str) -> list[dict[str, float]]:
+        """One mapping per seed, for variance components."""
+        ids = self.values(metric)
+        return [{id: float(rows[id][metric] or 0.0) for id in ids} for rows in self.rows]
+
+
+def score_group(group: Group, scorer: Protocol) -> Scored:
+    """Score all answers of a group. Evidence measures stand beside the protocol's metrics."""
+    rows, errors = [], []
+    for run in group.runs:
+        scored, failed = score_records(run.records, scorer)
+        rows.append(scored)
+        errors.append(failed)
+    records = group.first.records
+    shown: dict[str, list[int]] = {}
+    for record in (record for run in group.runs for record in run.records):
+        if record.state == "answered":
+            shown.setdefault(record.id, []).append(record.evidence_tokens)
+    return Scored(
+        group=group,
+        rows=tuple(rows),
+        errors=tuple(errors),
+        category={r.id: Category(r.category) for r in records},
+        conversation={r.id: r.conversation for r in records},
+        tokens={id: sum(values) / len(values) for id, values in shown.items()},
+    )
+
+
+def score_records(records: Iterable[AnswerRecord], scorer: Protocol) -> tuple[dict[str, Scores], frozenset[str]]:
+    """Metrics by question id, and the ids that could not be scored (their metrics are the protocol's zeros)."""
+    rows: dict[str, Scores] = {}
+    failed = set()
+    for record in records:
+        row = score_record(scorer, record)
+        if row.scores is None:
+            failed.add(record.id)
+        scores = scorer.zeros(Category(record.category)) if row.scores is None else dict(row.scores)
+        rows[record.id] = scores | evidence_scores(record)
+    return rows, frozenset(failed)
+
+
+def items(run: Run) -> list[Item]:
+    """The run's questions as controls need them; no data file is read."""
+    return [Item(r.id, r.question, r.answer, r.trap, Category(r.category)) for r in run.records]
+
+
+def build_costs(run: Run) -> dict[str, dict[str, Any]]:
+    """Conversation -> what is stored about its memory's build (`calls` by role, `build_s`, `stats`), whoever built it.
+
+    Empty for conversations whose memory is no longer under the run's root.
+    """
+    prints: dict[str, str] = {}
+    for event in read_lines(run.folder / "events.jsonl"):
+        if event.get("kind") in ("build_start", "memory_reused"):
+            prints[str(event["conversation"])] = str(event["fingerprint"])
+    found = {}
+    for conversation, fingerprint in prints.items():
+        path = run.folder.parent / "memory" / fingerprint / "info.json"
+        try:
+            found[conversation] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+    return found
