@@ -13,6 +13,12 @@ from collections.abc import Callable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("scripts.run:main", "run a method on a benchmark (Hydra overrides: method=rag_bm25 data=locomo10 -m ...)"),
+    "score": ("scripts.score:main", "RUN | --pairs FILE: score answers again by any protocol, judge them, slice them"),
+    "compare": ("scripts.compare:main", "RUN_A RUN_B ...: paired tests against the first run"),
+    "table": (
+        "scripts.table:main",
+        "main | ablation | amem_ablation | sensitivity | efficiency | controls: paper tables",
+    ),
     "data": ("scripts.data:main", "fetch | check FILE | export RUN: the benchmark file and a run's answers as a table"),
 }
 """Command -> (entry point, one line of help)."""
