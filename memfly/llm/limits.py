@@ -158,7 +158,7 @@ class Budget:
     def _message(self) -> str:
         parts = []
         if self.config.usd is not None:
-            parts.append(f"${self.usd:.4f} of llm.budget.usd=${self.config.usd:g}")
+            parts.append(f"${self.usd:.4f} of llm.budget.usd={self.config.usd:g}")
         if self.config.tokens is not None:
             parts.append(f"{self.tokens} of llm.budget.tokens={self.config.tokens} tokens")
         return (

@@ -140,7 +140,8 @@ def read_reply(body: Any, call: Call, latency_s: float) -> Reply:
         content = message.get("content") or ""
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
         finish = str(choice.get("finish_reason") or "stop")
-        calls = message.get("tool_calls") or []
+        asked = message.get("tool_calls")
+        calls = asked if isinstance(asked, list) else []
         model = str(body.get("model") or "")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise BackendError("the server's response is not a chat completion", transient=True, kind="protocol") from None
