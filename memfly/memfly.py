@@ -264,7 +264,7 @@ class MemFly(MemorySystem):
         raw = [p.text if p.session == first.session else f"({p.date}) {p.text}" for p in note.pieces]
         lines = [] if self.note_view == "raw" else [note.context]
         if self.note_view != "context":
-            lines += [line for line in raw if line != note.context]
+            lines += [line for line in raw if line not in lines]
         return Passage("\n".join(lines), note.turns, first.date, first.time)
 
     def stats(self) -> dict[str, int]:
