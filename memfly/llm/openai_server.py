@@ -28,15 +28,39 @@ from memfly.llm.wire import read_reply, request_body
 OPENAI_URL = "https://api.openai.com/v1"
 
 
+def identity(config: OpenAIConfig) -> dict[str, Any]:
+    """All settings that can change a reply. Addresses are left out: the same model on another server or port is the
+    same backbone (`revision` tells different weights under one name apart)."""
+    return {
+        "kind": "openai",
+        "model": config.model,
+        "revision": config.revision,
+        "structured": config.structured,
+        "tool_calls": config.tool_calls,
+        "thinking": config.thinking,
+        "reasoning_tokens": config.reasoning_tokens if config.thinking == "on" else 0,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+    }
+
+
 class OpenAIServer:
-    """The backend. `urls` replaces the configured addresses (a server started by `serve=auto`)."""
+    """The backend. `urls` replaces the configured addresses (a server started by `serve=auto`).
+
+    Raises ConfigError when there is no server to ask, or no key where one is needed.
+    """
 
     def __init__(self, config: OpenAIConfig, urls: Sequence[str] = ()) -> None:
         self.config = config
         self.urls = tuple(url.rstrip("/") for url in (urls or config.urls or (OPENAI_URL,)))
         self.servers = Servers(self.urls, self._healthy)
         self._clients: dict[str, Any] = {}
-        self.key_env = config.api_key_env or ("OPENAI_API_KEY" if self._is_openai(self.urls[0]) else None)
+        asks_openai = is_openai(self.urls[0])
+        if asks_openai and "/" in config.model:  # a repository's name, which OpenAI's models never have
+            raise ConfigError(
+                f"llm: no server for {config.model}; set llm.base_url to one, or llm.serve=auto to start it"
+            )
+        self.key_env = config.api_key_env or ("OPENAI_API_KEY" if asks_openai else None)
         if self.key_env and not os.environ.get(self.key_env):
             raise ConfigError(
                 f"llm.api_key_env: the environment variable {self.key_env} is not set; set it to your key, or give "
@@ -48,20 +72,7 @@ class OpenAIServer:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """All settings that can change a reply. Addresses are left out: the same model on another server or port is
-        the same backbone (`revision` tells different weights under one name apart)."""
-        config = self.config
-        return {
-            "kind": "openai",
-            "model": config.model,
-            "revision": config.revision,
-            "structured": config.structured,
-            "tool_calls": config.tool_calls,
-            "thinking": config.thinking,
-            "reasoning_tokens": config.reasoning_tokens if config.thinking == "on" else 0,
-            "temperature": config.temperature,
-            "top_p": config.top_p,
-        }
+        return identity(self.config)
 
     async def complete(self, call: Call) -> Reply:
         """One reply from the server its conversation belongs to.
@@ -70,7 +81,7 @@ class OpenAIServer:
         key or does not know the model, because then every further call would fail too.
         """
         server = await self.servers.pick(current_scope().conversation)
-        body = request_body(call, self.config, own_server=not self._is_openai(server.url))
+        body = request_body(call, self.config, own_server=not is_openai(server.url))
         server.in_flight += 1
         start = time.perf_counter()
         try:
@@ -168,14 +179,15 @@ class OpenAIServer:
             )
         return self._clients[url]
 
-    @staticmethod
-    def _is_openai(url: str) -> bool:
-        return urlsplit(url).hostname == "api.openai.com"
-
     async def aclose(self) -> None:
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.close()
+
+
+def is_openai(url: str) -> bool:
+    """Whether an address is OpenAI's own."""
+    return urlsplit(url).hostname == "api.openai.com"
 
 
 def is_loopback(url: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from memfly.llm.config import LLMConfig, OpenAIConfig
 from memfly.llm.ledger import RoleCount, Tally
+from memfly.llm.openai_server import is_openai
 from memfly.types import Usage
 
 
@@ -55,7 +56,7 @@ def price_of(config: LLMConfig) -> Price | None:
         return FREE
     if config.price is not None:
         return Price(config.price.prompt, config.price.cached, config.price.completion)
-    if config.serve == "auto" or (config.urls and not any("api.openai.com" in url for url in config.urls)):
+    if config.serve == "auto" or (config.urls and not any(is_openai(url) for url in config.urls)):
         return FREE
     return PRICES.get(config.model)
 
