@@ -60,6 +60,7 @@ def summarise_run(
     own = [info.calls for info in infos if info.built_by == run_name]
     calls = counts([*own, *(record.calls for record in records)])
     overall = cells["average"]
+    shown = [name for name in SHOWN if name in overall.mean] or ["f1", "bleu1"]
     metric = "f1"
     evidence = summarise(evidence_scores(record) for record in answered)
     adversarial = cells["adversarial"].mean
@@ -70,9 +71,9 @@ def summarise_run(
         "n_questions": n_asked,
         "n_error": overall.n_error,
         "n_unscored": n_asked - len(records),
-        "categories": {c.label: _cell(cells[c.label]) for c in Category},
-        "average": _cell(overall),
-        "average4": _cell(cells["average4"]),
+        "categories": {c.label: _cell(cells[c.label], shown) for c in Category},
+        "average": _cell(overall, shown),
+        "average4": _cell(cells["average4"], shown),
         "average_without_errors": {
             m: cells["average"].mean_scored.get(m) for m in (metric, "bleu1") if m in cells["average"].mean_scored
         },
@@ -103,10 +104,9 @@ def summarise_run(
     }
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
-    out: dict[str, Any] = {"n": cell.n, "n_error": cell.n_error}
-    out.update({name: value for name, value in cell.mean.items() if name in SHOWN})
-    return out
+def _cell(cell: Cell, shown: Sequence[str]) -> dict[str, Any]:
+    """Counts and means; a category without questions has every mean, as null."""
+    return {"n": cell.n, "n_error": cell.n_error, **{name: cell.mean.get(name) for name in shown}}
 
 
 SHOWN = ("f1", "bleu1", "score", "exact_match")
