@@ -18,11 +18,13 @@ from memfly.text import count_tokens
 from memfly.types import Evidence, Passage, Question, Turn
 
 Order = Literal["newest_first", "chronological"]
+HEADING = "CONVERSATION:"
+"""Stands after a session's date, which the harness puts in front of each passage; a passage is a session."""
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One rendered turn; `tokens` counts its text and the line break after it."""
+    """One rendered turn; `tokens` counts its text and a line break."""
 
     passage: Passage
     session: int
@@ -72,11 +74,11 @@ class FullContext(MemorySystem):
         sessions = self._fitting(question.text)
         if self.order == "newest_first":
             sessions.reverse()
-        passages = [Passage(self.opening, ())]
+        passages = [Passage(self.opening, ())] if self.lines else []
         for lines in sessions:
-            for position, line in enumerate(lines):
-                before = f"{_heading(line.passage.date)}\n" if position == 0 else ""
-                passages.append(Passage(before + line.passage.text, line.passage.turns, "", line.passage.time))
+            text = "".join(f"\n{line.passage.text}\n" for line in lines)
+            turns = tuple(turn for line in lines for turn in line.passage.turns)
+            passages.append(Passage(f"{HEADING}{text}", turns, lines[0].passage.date, lines[0].passage.time))
         shown = sum(map(len, sessions))
         return Evidence(tuple(passages), trace={"turns_shown": shown, "turns_cut": len(self.lines) - shown})
 
@@ -91,7 +93,7 @@ class FullContext(MemorySystem):
         room = self.window - self.reserved - count_tokens(question) - count_tokens(self.opening)
         kept: list[list[_Line]] = []
         for lines in sessions.values():
-            room -= count_tokens(_heading(lines[0].passage.date)) + 1
+            room -= count_tokens(f"{lines[0].passage.date} | {HEADING}\n")
             fitting: list[_Line] = []
             for line in reversed(lines):
                 if line.tokens > room:
@@ -121,8 +123,4 @@ class FullContext(MemorySystem):
 def _said(turn: Turn) -> str:
     """Name, the word said, the text in quotes; a shared caption on a line of its own."""
     shared = f"\nand shared {turn.caption}." if turn.caption else ""
-    return f'{turn.speaker} said, "{turn.text}"{shared}\n'
-
-
-def _heading(date: str) -> str:
-    return f"DATE: {date}\nCONVERSATION:"
+    return f'{turn.speaker} said, "{turn.text}"{shared}'
