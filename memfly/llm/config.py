@@ -137,7 +137,8 @@ class OpenAIConfig(_Sampled):
     serve: Literal["none", "auto"] = "none"
     serve_executable: str = "vllm"
     serve_args: tuple[str, ...] = ()
-    """Passed through: --tensor-parallel-size 2, --data-parallel-size 2, --max-model-len 32768 ..."""
+    """Passed through: --tensor-parallel-size 2, --data-parallel-size 2, --max-model-len 32768 ... Not part of the cache
+    key: where a flag changes the replies (--quantization, --dtype), name it in `revision` as well."""
     serve_timeout_s: float = Field(default=1800.0, gt=0)
     price: PriceConfig | None = None
 
