@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 
@@ -20,6 +20,7 @@ from memfly.llm.extractive.dates import parse_label
 
 _SPEAKER = re.compile(r"^([^\W\d_][\w .'’-]{0,39}): (?=\S)")
 _CAPTION = re.compile(r"\[shares a photo of: ([^\]]*)\]?")
+_ABOUT = re.compile(r" ?\[about: ([^\]]*)\]")
 _OWN_DATE = re.compile(r"^[\[(]?([^|\n]{0,40}?\d{4}[^|\n\])]{0,12})(?:[\])]:?| \|)\s+")
 
 
@@ -44,12 +45,16 @@ def read_item(item: str) -> tuple[Line, ...]:
     if not bar or len(label) > 60:
         label, body = "", item
     day = parse_label(label)
+    about = frozenset(root(w) for match in _ABOUT.findall(body) for w in match.lower().replace(",", " ").split())
+    body = _ABOUT.sub("", body)
     raw: list[Line] = []
     told: list[Line] = []
     for text in body.splitlines():
         line = _read_line(text.strip(), day)
         if line is not None:
             (raw if line.speaker else told).append(line)
+    if about:
+        raw = [replace(line, roots=line.roots | about) for line in raw]
     known = frozenset().union(*(line.roots for line in raw))
     return (*raw, *(new for line in told if (new := _only_new(line, known)) is not None))
 

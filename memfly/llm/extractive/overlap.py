@@ -23,6 +23,11 @@ from memfly.llm.extractive.merge import union
 from memfly.tasks.gate import GateInput, GateMergeOutput, GateOutput, StrengthOutput, StrengthVerdict, Verdict
 
 MOST = 32
+SMOOTH = 2
+"""Added to the sizes of both notes, so that two short pleasantries do not count as one and the same fact."""
+_IDIOM = re.compile(
+    r"\b(?:can't|cannot|couldn't) (?:wait|beat|help|believe)|\bno (?:doubt|problem|worries)\b", re.IGNORECASE
+)
 _ABOUT = re.compile(r" \[about: [^\]]*\]")
 
 
@@ -31,25 +36,35 @@ class Profile:
     """What is compared of one note."""
 
     roots: frozenset[str]
+    """Content roots, proper nouns left to `names`."""
     names: frozenset[str]
     numbers: frozenset[str]
     calendar: frozenset[str]
     negated: bool
     changed: bool
+    asks: bool
+    """Nothing but questions?"""
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What two notes of the same content agree in."""
+        return self.numbers, self.calendar, self.negated, self.asks
 
 
 @lru_cache(maxsize=20_000)
 def profile(context: str) -> Profile:
     """Sets over all sentences of a note's context; the "[about: ...]" of `restate` is left out."""
-    found = [analyse(s) for s in split_sentences(_ABOUT.sub("", context))]
+    found = [analyse(s) for s in split_sentences(_IDIOM.sub("", _ABOUT.sub("", context)))]
     words = {t.low for s in found for t in s.tokens}
+    names: frozenset[str] = frozenset().union(*(s.names for s in found))
     return Profile(
-        roots=frozenset().union(*(s.roots for s in found)),
-        names=frozenset().union(*(s.names for s in found)),
+        roots=frozenset().union(*(s.roots for s in found)) - {root(n) for n in names},
+        names=names,
         numbers=frozenset().union(*(s.numbers for s in found)),
         calendar=frozenset(words & lexicon.CALENDAR),
         negated=any(s.negated for s in found),
         changed=bool(words & lexicon.CHANGE_CUES),
+        asks=bool(found) and found[-1].question and sum(not s.question for s in found) <= 1,
     )
 
 
@@ -65,11 +80,10 @@ def _logistic(x: float) -> float:
 def scores(new: Profile, old: Profile, shared_keywords: float, cosine: float) -> tuple[float, float]:
     """(s_red, s_comp), each in [0, 1]; `shared_keywords` counts keyword phrases in common (a half for a shared word)."""
     common = len(new.roots & old.roots)
-    size = len(new.roots) + len(old.roots)
-    dice = 2 * common / size if size else 0.0
-    contained = common / len(new.roots) if new.roots else 0.0
-    clash = (new.numbers != old.numbers) + (new.calendar != old.calendar) + (new.negated != old.negated)
-    red = _logistic(9.0 * (0.45 * dice + 0.25 * contained + 0.3 * max(cosine, 0.0) - 0.06 * clash - 0.55))
+    dice = 2 * common / (len(new.roots) + len(old.roots) + 2 * SMOOTH)
+    contained = common / (len(new.roots) + SMOOTH)
+    clash = sum(a != b for a, b in zip(new.facts, old.facts, strict=True))
+    red = _logistic(9.0 * (0.4 * dice + 0.25 * contained + 0.35 * max(cosine, 0.0) - 0.06 * clash - 0.455))
     names = len(new.names & old.names) - 1
     comp = _logistic(7.0 * (cosine + 0.12 * min(shared_keywords, 3) + 0.04 * min(max(names, 0), 2) - 0.62))
     return round(red, 4), round(comp, 4)
