@@ -25,6 +25,7 @@ class VectorIndex:
     def __init__(self, dim: int) -> None:
         faiss.omp_set_num_threads(1)  # a search here takes microseconds; waking a second thread takes longer
         self._faiss: Any = faiss.IndexIDMap2(faiss.IndexFlatIP(dim))
+        self._ids: set[int] = set()
 
     def __len__(self) -> int:
         return int(self._faiss.ntotal)
@@ -32,9 +33,13 @@ class VectorIndex:
     def set(self, item: int, vector: npt.NDArray[np.float32]) -> None:
         """Add the vector, or replace the one stored under this id."""
         self.remove(item)
+        self._ids.add(item)
         self._faiss.add_with_ids(np.ascontiguousarray(vector, dtype=np.float32)[None], np.array([item], dtype=np.int64))
 
     def remove(self, item: int) -> None:
+        if item not in self._ids:
+            return  # FAISS would look through the whole index first
+        self._ids.remove(item)
         self._faiss.remove_ids(np.array([item], dtype=np.int64))
 
     def search(self, query: npt.NDArray[np.float32], k: int) -> list[tuple[int, float]]:
