@@ -209,7 +209,7 @@ class AMem(MemorySystem):
 
     async def _rebuild(self) -> None:
         vectors = await self.services.embedder.embed([note.embedded_at_rebuild() for note in self.notes])
-        self._vectors = list(vectors)
+        self._vectors, self._index = list(vectors), VectorIndex(self.services.embedder.dim)
         for position, vector in enumerate(vectors):
             self._index.set(position, vector)
         self.counts["rebuilds"] += 1
