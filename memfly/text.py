@@ -59,17 +59,26 @@ def _encoding() -> Any:
     return bpe_openai.get_encoding("o200k_base")
 
 
+_PIECE = 50_000
+"""Characters tokenized at once: the tokenizer refuses more than 200,000 tokens, and a character takes 4 at most."""
+
+
+def _encode(text: str) -> list[int]:
+    encode = _encoding().encode_ordinary
+    return [token for start in range(0, len(text), _PIECE) for token in encode(text[start : start + _PIECE])]
+
+
 @lru_cache(maxsize=50_000)
 def count_tokens(text: str) -> int:
     """Tokens in the o200k_base vocabulary (GPT-4o's), the unit of every token column the harness counts itself."""
-    return len(_encoding().encode_ordinary(text))
+    return len(_encode(text))
 
 
 def cut_tokens(text: str, n: int) -> str:
     """The first `n` tokens of a text (o200k_base); a character cut in two at the end is left out."""
     if n <= 0:
         return ""
-    tokens = _encoding().encode_ordinary(text)
+    tokens = _encode(text)
     return text if len(tokens) <= n else str(_encoding().decode(tokens[:n])).rstrip("\ufffd")
 
 
@@ -81,7 +90,7 @@ def split_tokens(text: str, size: int) -> list[str]:
     """
     if size < 4:
         raise ValueError(f"pieces of {size} tokens; give 4 or more")
-    tokens, pieces, start = _encoding().encode_ordinary(text), [], 0
+    tokens, pieces, start = _encode(text), [], 0
     while start < len(tokens):
         end = min(start + size, len(tokens))
         while end < len(tokens) and end - start > 1 and _inside_character(tokens[start:end]):
