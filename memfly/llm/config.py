@@ -71,7 +71,11 @@ class FaultsConfig(_Strict):
     @property
     def rates(self) -> dict[str, float]:
         """Rate by fault name, in a fixed order."""
-        return {name[5:]: getattr(self, name) for name in type(self).model_fields if name.startswith("rate_")}
+        return {
+            name.removeprefix("rate_"): getattr(self, name)
+            for name in type(self).model_fields
+            if name.startswith("rate_")
+        }
 
 
 class PriceConfig(_Strict):
@@ -95,7 +99,7 @@ class _Layers(_Strict):
     """Tokens per minute, prompt and reserved completion together."""
     retry: RetryConfig = RetryConfig()
     budget: BudgetConfig = BudgetConfig()
-    faults: FaultsConfig | None = None
+    faults: FaultsConfig = FaultsConfig()
 
 
 class ExtractiveConfig(_Layers):

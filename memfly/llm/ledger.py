@@ -6,6 +6,7 @@ included, is counted there without systems having to pass anything along. Not a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,10 +36,27 @@ class RoleCount:
     retries: int = 0
     failed_calls: int = 0
     latency_s: float = 0.0
+    latency_bins: dict[str, int] = field(default_factory=dict)
+    """Billed calls by latency, in bins an eighth of a doubling wide (see `latency_quantile`)."""
 
     def add(self, other: RoleCount) -> None:
         for item in fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(mine, dict):
+                for key, count in theirs.items():
+                    mine[key] = mine.get(key, 0) + count
+            else:
+                setattr(self, item.name, mine + theirs)
+
+    def latency_quantile(self, share: float) -> float | None:
+        """Seconds within which `share` (0 to 1) of the billed calls were answered, to 5 %; None without any."""
+        total = sum(self.latency_bins.values())
+        seen = 0
+        for key in sorted(self.latency_bins, key=int):
+            seen += self.latency_bins[key]
+            if seen >= share * total:
+                return float(2 ** (int(key) / 8) / 1000)
+        return None
 
 
 PROCESS_FIELDS = frozenset(
@@ -50,6 +68,7 @@ PROCESS_FIELDS = frozenset(
         "retries",
         "failed_calls",
         "latency_s",
+        "latency_bins",
     }
 )
 """Fields that depend on what the cache held and how the network behaved; the others are the same in every rerun."""
@@ -82,8 +101,10 @@ class Tally:
             count.server_cached_prompt_tokens += reply.usage.cached_prompt_tokens
             count.retries += reply.tries - 1
             count.latency_s += reply.latency_s
+            key = str(round(8 * math.log2(max(1.0, reply.latency_s * 1000))))
+            count.latency_bins[key] = count.latency_bins.get(key, 0) + 1
 
-    def to_dict(self) -> dict[str, dict[str, float]]:
+    def to_dict(self) -> dict[str, dict[str, Any]]:
         return {name: asdict(self.roles[name]) for name in sorted(self.roles)}
 
     def logical(self) -> dict[str, dict[str, int]]:

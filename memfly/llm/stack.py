@@ -45,7 +45,7 @@ def build_llm(
     server is reached only at the first call, or by `LLM.start`.
     """
     backend, startup = _backend(config, embedder, cache_dir, extra_functions or {})
-    if config.faults is not None:
+    if any(config.faults.rates.values()):
         backend = Faults(backend, config.faults)
     backend = Limits(
         backend,

@@ -13,7 +13,7 @@ from memfly.errors import ConfigError
 from memfly.llm.config import ExtractiveConfig, LocalConfig, OpenAIConfig, llm_config
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
-PRESETS = sorted(path.stem for path in (CONF / "llm").glob("*.yaml"))
+PRESETS = sorted(path.stem for path in (CONF / "llm").glob("[!_]*.yaml"))
 
 
 def preset(name: str, *overrides: str) -> dict[str, Any]:
@@ -34,6 +34,16 @@ def test_every_preset_is_valid(name: str) -> None:
     assert type(llm_config(preset(name))) is kinds.get(name, OpenAIConfig)
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_list_every_setting_with_its_default(name: str) -> None:
+    """So that any setting can be overridden without a plus, and a typo is an error."""
+    plain = preset(name, *(["llm.model=m"] if name == "openai" else []))
+    config = llm_config(plain)
+    assert plain.keys() == type(config).model_fields.keys()
+    if name in ("openai", "local"):
+        assert config == type(config)(model=plain["model"])  # type: ignore[call-arg]
+
+
 def test_what_presets_pin() -> None:
     def of(name: str) -> OpenAIConfig:
         config = llm_config(preset(name))
@@ -50,12 +60,17 @@ def test_what_presets_pin() -> None:
 
 def test_any_server_by_override() -> None:
     config = llm_config(
-        preset("openai", "llm.model=m", "llm.base_url=http://127.0.0.1:1/v1", "+llm.faults={rate_429: 0.05}")
+        preset(
+            "openai",
+            "llm.model=m",
+            "llm.base_url=http://127.0.0.1:1/v1",
+            "llm.faults={rate_429: 0.05}",
+            "llm.budget.usd=5",
+        )
     )
     assert isinstance(config, OpenAIConfig)
     assert config.urls == ("http://127.0.0.1:1/v1",)
-    assert config.faults is not None
-    assert config.faults.rate_429 == 0.05
+    assert (config.faults.rate_429, config.faults.slow_s, config.budget.usd) == (0.05, 0.5, 5.0)
 
 
 @pytest.mark.parametrize("override", ["llm.cache=off", "llm.thinking=on", "llm.cache=read_only"])
