@@ -35,7 +35,7 @@ from eval.records import (
     write_atomic,
 )
 from eval.scoring import protocol
-from eval.summary import score_run, summarise_run, table, write_scores
+from eval.summary import against_estimate, score_run, summarise_run, table, write_scores
 from memfly.embed import Embedder, Encoder, Hashing, MiniLM
 from memfly.errors import BackendError, BudgetExceeded, ConfigError, DataError, MemflyError, ParseError
 from memfly.llm.client import LLM
@@ -112,6 +112,14 @@ class Runner:
             extra = FUNCTIONS
         return build_llm(chosen, embedder=self.embedder, cache_dir=cache, seed=self.config.seed, extra_functions=extra)
 
+    def fingerprint(self, conversation: Conversation) -> str:
+        return memory_fingerprint(self.build_identity, self.backends, conversation, self.config.seed)
+
+    def memories(self) -> list[BuildInfo]:
+        """What is stored of this run's memories, in conversation order."""
+        found = (self.store.info(self.fingerprint(c)) for c in self.dataset.conversations)
+        return [info for info in found if info is not None]
+
     # -- the whole run -------------------------------------------------------------------------------------------
 
     async def run(self) -> RunResult:
@@ -173,7 +181,7 @@ class Runner:
         async with self._conversations:
             questions = [q for q in self.dataset.questions if q.conversation == conversation.id]
             left = [q for q in questions if q.id not in done]
-            fingerprint = memory_fingerprint(self.build_identity, self.backends, conversation, self.config.seed)
+            fingerprint = self.fingerprint(conversation)
             if not left:
                 info = self.store.info(fingerprint)
                 if info is not None:
@@ -313,7 +321,11 @@ class Runner:
     # -- results -------------------------------------------------------------------------------------------------
 
     def _write_manifest(self) -> None:
-        extra = {"probe": dict(self.llm.startup.found) if self.llm.startup else {}, "run": self.folder.name}
+        extra = {
+            "probe": dict(self.llm.startup.found) if self.llm.startup else {},
+            "run": self.folder.name,
+            "memories": {c.id: self.fingerprint(c) for c in self.dataset.conversations},
+        }
         text = json.dumps(
             manifest(self.config, self.identity, self.dataset, extra), indent=1, ensure_ascii=False, default=str
         )
@@ -329,11 +341,7 @@ class Runner:
             process = {"role_totals": self.totals.tally.to_dict()}
         else:
             records = read_answers(self.folder)
-            prints = [
-                memory_fingerprint(self.build_identity, self.backends, c, self.config.seed)
-                for c in self.dataset.conversations
-            ]
-            infos = [info for info in map(self.store.info, prints) if info is not None]
+            infos = self.memories()
             process = before["process"]
         scorer = protocol(self.config.scoring.protocol, self.config.scoring.mode)
         rows, _ = score_run(records, scorer)
@@ -357,7 +365,7 @@ class Runner:
         summary["wall_s"] = round(wall_s, 3)
         summary["process"] = process
         write_atomic(self.folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
-        write_atomic(self.folder / "table.md", table(summary))
+        write_atomic(self.folder / "table.md", table(summary) + against_estimate(self.folder, summary))
         return summary
 
 

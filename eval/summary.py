@@ -5,6 +5,7 @@ Error bars, comparisons and multi-run tables are elsewhere (`eval.stats`, `eval.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -185,3 +186,21 @@ def _number(value: float | None, digits: int = 4) -> str:
 
 def scorer_for(name: str, mode: str) -> Protocol:
     return protocol(name, mode)
+
+
+ESTIMATE = "estimate.json"
+"""Where `memfly estimate` leaves its prediction in the folder of the run to come."""
+
+
+def against_estimate(folder: Path, summary: Mapping[str, Any]) -> str:
+    """A table that sets a kept prediction beside what the run took; empty without one."""
+    path = folder / ESTIMATE
+    if not path.is_file():
+        return ""
+    roles = json.loads(path.read_text(encoding="utf-8"))["roles"]
+    lines = ["", "| role | calls predicted | real | prompt tokens predicted | real |", "|---|---:|---:|---:|---:|"]
+    for role in sorted(roles.keys() | summary["calls"].keys()):
+        said = roles.get(role, {"calls": 0, "prompt_tokens": 0})
+        calls, tokens = summary["calls"].get(role, 0), summary["tokens"].get(role, {"prompt": 0})["prompt"]
+        lines.append(f"| {role} | {said['calls']:,.0f} | {calls:,} | {said['prompt_tokens']:,.0f} | {tokens:,} |")
+    return "\n".join(lines) + "\n"

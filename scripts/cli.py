@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "main | ablation | amem_ablation | sensitivity | efficiency | controls: paper tables",
     ),
     "data": ("scripts.data:main", "fetch | check FILE | export RUN: the benchmark file and a run's answers as a table"),
+    "estimate": ("scripts.estimate:main", "calls, tokens, time and dollars of a run, before it runs"),
+    "verify": ("scripts.verify:main", "check a run folder against its own parts"),
 }
 """Command -> (entry point, one line of help)."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from memfly.errors import ConfigError
@@ -43,6 +43,21 @@ def job(composed: DictConfig) -> float:
     print((result.folder / "table.md").read_text(encoding="utf-8"))
     print(f"{result.folder}{' (finished before, nothing was called)' if result.reused else ''}")
     return float(result.summary["average"].get("f1") or 0.0)
+
+
+def compose(overrides: list[str]) -> dict[str, Any]:
+    """The configuration `memfly run` would get from these overrides, for commands that look before a run."""
+    try:
+        with hydra.initialize_config_module("conf", version_base="1.3"):
+            composed = hydra.compose("config", overrides, return_hydra_config=True)
+        choices = dict(composed.hydra.runtime.choices)
+        with open_dict(composed):
+            del composed.hydra
+        return run_config(composed, choices)
+    except HydraException as error:
+        raise ConfigError(_explain(error)) from None
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"config: {_first_line(error)}") from None
 
 
 def main(arguments: list[str]) -> int:

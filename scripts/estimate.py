@@ -1,0 +1,26 @@
+"""`memfly estimate OVERRIDES`: calls, tokens, time and dollars of `memfly run OVERRIDES`, before it runs."""
+
+from __future__ import annotations
+
+import argparse
+
+from eval.config import validate
+from eval.estimate import estimate, keep, table
+from eval.progress import progress_for
+from scripts.run import compose
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="memfly estimate", description=__doc__)
+    parser.add_argument("--conversations", type=int, default=2, help="typical conversations to scale from (default 2)")
+    parser.add_argument("--latency", type=float, default=1.0, help="seconds per call, for the time (default 1.0)")
+    parser.add_argument("overrides", nargs="*", help="the same Hydra overrides as for `memfly run`")
+    chosen = parser.parse_args(arguments)
+    config = validate(compose(chosen.overrides))
+    with progress_for() as progress:
+        found = estimate(config, conversations=chosen.conversations, progress=progress)
+    print(table(found, config, latency_s=chosen.latency))
+    kept = keep(found, config)
+    if kept is not None:
+        print(f"kept for comparison with the run: {kept}")
+    return 0
