@@ -99,6 +99,7 @@ def tied_with(
     if not tests:
         return set(), "runs of different questions are not tested against each other"
     if min(test.smallest for test in tests) * len(tests) > alpha:
-        few = f"{len(tests) + 1} rows and {len({*scored[best].conversation.values()})} conversations"
+        conversations = len({*scored[best].conversation.values()})
+        few = f"{len(tests) + 1} rows and {conversations} conversation{'s' if conversations > 1 else ''}"
         return set(), f"no {'≈'} in some columns: with {few} no difference could reach p = {alpha:g} after Holm"
     return {i for i, p in zip(tested, holm([t.p for t in tests]), strict=True) if p > alpha}, ""

@@ -9,18 +9,21 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from eval.categories import Category
+from eval.judge import mean_verdicts
 from eval.runs import Group, Scored, check_comparable, score_group
 from eval.scoring.aggregate import AVERAGE, AVERAGE4
-from eval.scoring.protocol import Protocol
+from eval.scoring.protocol import Protocol, Scores
 from eval.stats import Comparison, VarianceComponents, compare, variance_components, with_verdicts
 from memfly.errors import DataError
 
 LOWER_IS_BETTER = ("fooled", "turns_shown", "answer_length")
+JUDGE = "judge"
 PLAIN = ("answer_length", "turns_shown")
 """Metrics that are no share."""
 OVERALL, OVERALL4, PER_CATEGORY = "overall", "overall without category 5", "per category"
@@ -84,6 +87,8 @@ def compare_groups(
     runs = [run for group in groups for run in group.runs]
     notes = [f"MIXED: {line}" for line in check_comparable(runs, allow_mixed=allow_mixed)]
     scored = [score_group(group, scorer) for group in groups]
+    if metric == JUDGE:
+        scored = judged(scored)
     reference, others = scored[0], scored[1:]
     tests: dict[str, list[tuple[str, Comparison]]] = {OVERALL: [], OVERALL4: [], PER_CATEGORY: []}
     for other in others:
@@ -101,6 +106,32 @@ def compare_groups(
         errors={s.group.name: s.n_error for s in scored},
         notes=tuple(notes),
     )
+
+
+def judged(scored: Sequence[Scored]) -> list[Scored]:
+    """The groups with the metric `judge`: the mean verdict on each question; none where the judge gave none, 0 for errors.
+
+    Raises DataError unless all runs were judged by one and the same judge.
+    """
+    runs = [run for one in scored for run in one.group.runs]
+    verdicts = {run.folder: mean_verdicts(run.folder) for run in runs}
+    judges = {judge for found in verdicts.values() for judge in found}
+    lacking = next((run for run in runs if not verdicts[run.folder]), None)
+    if lacking is not None:
+        raise DataError(f"compare: {lacking.name} was not judged: memfly score {lacking.folder} --judge llm=NAME")
+    if len(judges) > 1:
+        raise DataError(f"compare: these runs were judged by {', '.join(sorted(judges))}; use one judge for all")
+    (judge,) = judges
+    return [replace(one, rows=tuple(_judged_rows(one, verdicts, judge))) for one in scored]
+
+
+def _judged_rows(
+    scored: Scored, verdicts: Mapping[Path, Mapping[str, Mapping[str, float]]], judge: str
+) -> Iterator[dict[str, Scores]]:
+    for run, known, failed in zip(scored.group.runs, scored.rows, scored.errors, strict=True):
+        said: dict[str, float | None] = dict(verdicts[run.folder][judge])
+        said |= {id: 0.0 for id in failed if scored.category[id] is not Category.ADVERSARIAL}
+        yield {id: {**row, JUDGE: said.get(id)} for id, row in known.items()}
 
 
 def _pair(

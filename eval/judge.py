@@ -289,12 +289,13 @@ def to_markdown(summary: JudgeSummary) -> str:
 
 
 def mean_verdicts(folder: Path) -> dict[str, dict[str, float]]:
-    """Model of each judge that judged this run -> question id -> mean verdict, for comparisons."""
+    """Each judge of this run, as "model (hash)" -> question id -> mean verdict, for comparisons."""
     found: dict[str, dict[str, list[float]]] = {}
     for one in read_judged(folder):
         if one.kind == "answer" and one.verdict is not None:
-            found.setdefault(one.model, {}).setdefault(one.id, []).append(float(one.verdict == "CORRECT"))
-    return {model: {id: math.fsum(v) / len(v) for id, v in ids.items()} for model, ids in found.items()}
+            of_judge = found.setdefault(f"{one.model} ({one.judge})", {})
+            of_judge.setdefault(one.id, []).append(float(one.verdict == "CORRECT"))
+    return {judge: {id: math.fsum(v) / len(v) for id, v in ids.items()} for judge, ids in found.items()}
 
 
 def summary_json(summary: JudgeSummary) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from eval import costs, sweeps
@@ -60,7 +61,10 @@ def _tables(chosen: argparse.Namespace) -> list[Table]:
         return make(LAYOUTS[chosen.kind], runs, scorer, choices)
     tables = sweeps.make(runs, scorer, choices, axes=chosen.axes, metric=chosen.metric, cell=chosen.cell)
     if chosen.figure is not None:
-        print(*sweeps.figure(tables[0], chosen.figure), sep="\n")
+        from eval.report.figure import draw
+
+        for written in draw(tables[0], chosen.figure, grid=len(chosen.axes) == 2):
+            print(written, file=sys.stderr)  # standard output is the table's
     return tables
 
 

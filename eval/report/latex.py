@@ -20,6 +20,9 @@ _SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "[": "{[}",
+    "]": "{]}",
+    '"': "''",
     "†": r"$\dagger$",
     "≈": r"$\approx$",
     "±": r"$\pm$",
@@ -41,7 +44,9 @@ def render(tables: Sequence[Table]) -> str:
 
 def _table(table: Table) -> str:
     width = len(table.columns) + 1
-    caption = " ".join([escape(table.title) + ".", *(escape(note) for note in table.notes)])
+    caption = " ".join(
+        escape(note if note.endswith((".", "!", "?")) else f"{note}.") for note in (table.title, *table.notes)
+    )
     out = [
         r"\begin{table*}[t]",
         r"\centering\scriptsize",

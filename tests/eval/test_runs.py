@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eval.runs import check_comparable, differences, discover, flatten, grouped, load_run, score_group, where
+from eval.scoring import protocol
+from memfly.errors import DataError
+from tests.support.fake_runs import perfect, questions, share, write_run
+
+
+def test_flatten_keeps_lists_and_dots_the_keys() -> None:
+    assert flatten({"a": {"b": 1, "c": [1, 2]}, "d": None}) == {"a.b": 1, "a.c": [1, 2], "d": None}
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_group(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path, seed=seed) for seed in (2, 0, 1)] + [write_run(tmp_path, options={"tau_m": 0.9})]
+    groups = grouped(load_run(folder) for folder in [*folders, folders[0]])
+    assert [[run.seed for run in group.runs] for group in groups] == [[0, 1, 2], [0]]
+    assert differences([groups[0], groups[1]]) == {
+        groups[0].name: {"method.tau_m": "0.7"},
+        groups[1].name: {"method.tau_m": "0.9"},
+    }
+
+
+def test_seeds_are_averaged_within_a_question(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path, predict=predict, seed=i) for i, predict in enumerate((perfect, lambda r: "banana"))]
+    (group,) = grouped(map(load_run, folders))
+    scored = score_group(group, protocol("amem"))
+    values = scored.values("f1")
+    assert values["conv-0#0"] == 0.5
+    assert len(values) == 100
+    assert set(scored.values("refused_tolerant")) == {r.id for r in questions() if r.category == 5}
+    assert scored.values("evidence_recall")["conv-3#4"] == 0.5
+
+
+def test_an_error_is_a_zero_with_a_count_and_can_be_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, predict=lambda r: None if r.id == "conv-0#0" else perfect(r))
+    (group,) = grouped([load_run(folder)])
+    scored = score_group(group, protocol("amem"))
+    assert scored.n_error == 1
+    assert scored.values("f1")["conv-0#0"] == 0.0
+    assert "conv-0#0" not in scored.values("f1", errors=False)
+    assert "conv-0#0" not in scored.tokens
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"data": {"captions": "none"}}, "data differs"),
+        ({"prompt_set": "open"}, "prompt set differs"),
+        ({"data": {"sha256": "cd" * 32}}, "sha256"),
+        ({"data": {"conversations": ["conv-0"]}}, "conversations"),
+    ],
+)
+def test_runs_of_other_data_or_prompts_are_refused_unless_told(
+    tmp_path: Path, more: dict[str, object], said: str
+) -> None:
+    runs = [load_run(write_run(tmp_path)), load_run(write_run(tmp_path, "amem", **more))]  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=said):
+        check_comparable(runs)
+    (line,) = check_comparable(runs, allow_mixed=True)
+    assert said in line
+    assert runs[1].name in line
+
+
+def test_discovery_takes_finished_runs_only_and_where_filters_them(tmp_path: Path) -> None:
+    done = write_run(tmp_path, options={"tau_m": 0.9})
+    write_run(tmp_path, "amem", status="stopped")
+    (tmp_path / "cache").mkdir()
+    found = discover(tmp_path)
+    assert [run.folder for run in found] == [done]
+    assert where(found, ["method.tau_m=0.9", "method_name=memfly"]) == found
+    assert where(found, ["data.audit=null", "method.tau_m=0.7"]) == []
+    with pytest.raises(DataError, match="key=value"):
+        where(found, ["tau_m"])
+
+
+def test_a_folder_that_is_no_finished_run_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no summary\.json"):
+        load_run(tmp_path)
+    stopped = write_run(tmp_path, status="stopped")
+    with pytest.raises(DataError, match="not finished"):
+        load_run(stopped)
+    assert load_run(stopped, finished=False).method == "memfly"
+    (stopped / "summary.json").write_text("{")
+    with pytest.raises(DataError, match="not JSON"):
+        load_run(stopped)
+
+
+def test_numbers_come_from_the_answers_not_from_stored_scores(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, predict=share(50))
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["average"]["f1"] = 0.99
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (group,) = grouped([load_run(folder)])
+    values = score_group(group, protocol("amem")).values("f1")
+    assert sum(values.values()) / len(values) < 0.8

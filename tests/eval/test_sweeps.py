@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eval import costs, sweeps
+from eval.published import Published
+from eval.runs import Run, load_run
+from eval.scoring import protocol
+from eval.tables import Choices
+from memfly.errors import DataError
+from tests.support.fake_runs import share, write_memory, write_run
+
+CHOICES = Choices(published=Published())
+
+
+def _grid(root: Path) -> list[Run]:
+    points = [(m, l) for m in (0.5, 0.7, 0.9) for l in (0.3, 0.5)][:-1]
+    return [
+        load_run(write_run(root, predict=share(int(100 * m), "z"), options={"tau_m": m, "tau_l": l})) for m, l in points
+    ]
+
+
+def test_a_grid_has_a_row_and_a_column_per_value_and_a_gap_where_no_run_is(tmp_path: Path) -> None:
+    (table,) = sweeps.make(_grid(tmp_path), protocol("amem"), CHOICES)
+    assert [row.label for row in table.rows] == ["tau_m = 0.5", "tau_m = 0.7", "tau_m = 0.9"]
+    assert [column.key for column in table.columns] == ["0.3", "0.5"]
+    assert "0.5" not in table.rows[2].cells
+    assert table.rows[2].cells["0.3"].mark == "best"
+    assert table.rows[0].cells["0.3"].tied is False
+    assert table.rows[0].cells["0.3"].value == table.rows[0].cells["0.5"].value
+
+
+def test_one_axis_is_a_series_of_metrics(tmp_path: Path) -> None:
+    runs = [load_run(write_run(tmp_path, "amem", share(2 * k), options={"k": k})) for k in (30, 10, 20)]
+    (table,) = sweeps.make(runs, protocol("amem"), CHOICES, axes=["k"])
+    assert [row.label for row in table.rows] == ["k = 10", "k = 20", "k = 30"]
+    assert {"average.f1", "average.evidence_hit", "n", "tokens"} <= {column.key for column in table.columns}
+
+
+def test_what_cannot_be_a_grid_is_one_line(tmp_path: Path) -> None:
+    runs = _grid(tmp_path)
+    with pytest.raises(DataError, match="no finished run of a method with no_such"):
+        sweeps.make(runs, protocol("amem"), CHOICES, axes=["no_such"])
+    with pytest.raises(DataError, match="one option of the method, or two"):
+        sweeps.make(runs, protocol("amem"), CHOICES, axes=["a", "b", "c"])
+    other = load_run(write_run(tmp_path, "amem"))
+    with pytest.raises(DataError, match="--where method_name"):
+        sweeps.make([*runs, other], protocol("amem"), CHOICES)
+    twice = load_run(write_run(tmp_path, options={"tau_m": 0.5, "tau_l": 0.3, "k": 7}))
+    with pytest.raises(DataError, match=r"two runs at tau_m=0\.5, tau_l=0\.3"):
+        sweeps.make([*runs, twice], protocol("amem"), CHOICES)
+
+
+def test_costs_per_turn_and_question(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    write_memory(folder, [f"conv-{i}" for i in range(10)], calls=20, seconds=1.5, notes=4)
+    free = write_run(tmp_path, "no_context")
+    (table,) = costs.make([load_run(folder), load_run(free)])
+    ours, other = table.rows
+    values = {key: cell.value for key, cell in ours.cells.items()}
+    assert ours.label == "MemFly"
+    assert values["build_calls"] == 4.0  # 200 calls over the 50 turns the manifest names
+    assert values["build_prompt"] == 40.0
+    assert values["build_s"] == 15.0
+    assert values["notes"] == pytest.approx(0.8)
+    assert values["question_calls"] == 1.0
+    assert values["question_prompt"] == 120.0
+    assert other.cells["build_calls"].value is None, "a memory that is gone has no cost, not a cost of 0"
