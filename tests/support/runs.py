@@ -1,0 +1,61 @@
+"""Runs on the small conversations: configurations composed by Hydra from conf/, the runner in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from eval.config import RunConfig, validate
+from eval.runner import RunResult, execute
+from scripts.run import run_config
+from tests.support import talks
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """What `memfly run OVERRIDES` hands to `eval.config.validate`."""
+    with initialize_config_module("conf", version_base="1.3"):
+        config: DictConfig = compose("config", overrides=list(overrides), return_hydra_config=True)
+    choices: Any = OmegaConf.to_container(config.hydra.runtime.choices)
+    with open_dict(config):
+        del config["hydra"]
+    return run_config(config, choices)
+
+
+def arguments(root: Path, *overrides: str) -> list[str]:
+    """Command line of a quick run on the small conversations, everything kept under `root`."""
+    root.mkdir(parents=True, exist_ok=True)
+    data = root / "talks.json"
+    if not data.exists():
+        talks.write(root)
+    return [
+        f"run_root={root}/runs", "embedder=hashing", "data=locomo10", "data.name=talks", f"data.path={data}",
+        "data.sha256=null", *overrides,
+    ]  # fmt: skip
+
+
+def config(root: Path, *overrides: str) -> RunConfig:
+    return validate(composed(*arguments(root, *overrides)))
+
+
+def run(root: Path, *overrides: str) -> RunResult:
+    return execute(config(root, *overrides))
+
+
+def answers(result: RunResult | Path) -> list[dict[str, Any]]:
+    folder = result if isinstance(result, Path) else result.folder
+    return [json.loads(line) for line in (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def events(folder: Path, kind: str = "") -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [event for event in found if not kind or event["kind"] == kind]
+
+
+def lasting(summary: dict[str, Any]) -> dict[str, Any]:
+    """The part of a summary that no interruption, cache or machine may change."""
+    memory = {k: v for k, v in summary["memory"].items() if k != "build_s"}
+    return {k: v for k, v in summary.items() if k not in ("wall_s", "process")} | {"memory": memory}
