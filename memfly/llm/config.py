@@ -31,7 +31,8 @@ class _Strict(BaseModel):
 
 
 class RetryConfig(_Strict):
-    """Transport retries of one call: at most `tries` attempts and `deadline_s` seconds, waits included."""
+    """Transport retries of one call: at most `tries` attempts, none later than `deadline_s` seconds after the first
+    failure. Waiting for a slot or for the server to start is not counted against a call."""
 
     tries: int = Field(default=8, ge=1)
     base_s: float = Field(default=1.0, ge=0)

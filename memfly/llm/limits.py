@@ -64,7 +64,7 @@ class Slots:
 
 
 class Adapter:
-    """Moves the cap of `slots`. A 429 halves it; latency far above what the task took at its best takes a tenth off,
+    """Moves the cap of `slots`. A 429 or a timeout halves it; latency far above what the task took at its best takes a tenth off,
     and latency somewhat above stops its growth. Calls begun before the last cut say nothing about the new cap."""
 
     slow, too_slow = 4.0, 8.0
@@ -225,7 +225,7 @@ class Limits:
         try:
             reply = await self.inner.complete(call)
         except BackendError as error:
-            if self.adapter is not None and error.kind == "rate_limit":
+            if self.adapter is not None and error.kind in ("rate_limit", "timeout"):
                 self.adapter.refused(began, self._clock())
             raise
         if self.adapter is not None:

@@ -42,7 +42,7 @@ class Retry:
 
     async def complete(self, call: Call) -> Reply:
         """The reply, with the number of tries it took. Raises the last BackendError, its `tries` set."""
-        start = self._clock()
+        first_failure: float | None = None
         tries = 0
         while True:
             tries += 1
@@ -53,7 +53,9 @@ class Retry:
                 if not error.transient:
                     raise
                 wait = self._wait(call, tries, error.retry_after)
-                if tries >= self.config.tries or self._clock() - start + wait > self.config.deadline_s:
+                first_failure = self._clock() if first_failure is None else first_failure
+                late = self._clock() - first_failure + wait > self.config.deadline_s
+                if late or tries >= self.config.tries:
                     raise _gave_up(error) from None
                 await self._sleep(wait)
             else:

@@ -1,6 +1,7 @@
 """Which of several servers a call goes to: one conversation stays on one server, so that its prefix cache hits.
 
-A server that fails rests for a while and must pass a health check before it is used again. Nothing here retries.
+A server that fails twice in a row rests for a while and must pass a health check before it is used again; a single
+failure is often just an idle connection that was closed. Nothing here retries.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+PATIENCE = 2
+
 
 @dataclass
 class Server:
@@ -16,7 +19,7 @@ class Server:
     in_flight: int = 0
     conversations: set[str] = field(default_factory=set)
     failures: int = 0
-    """Failures in a row; 0 means healthy."""
+    """Failures in a row; fewer than PATIENCE means healthy."""
     rest_until: float = 0.0
 
 
@@ -56,7 +59,7 @@ class Servers:
         return chosen
 
     async def _usable(self, server: Server) -> bool:
-        if not server.failures:
+        if server.failures < PATIENCE:
             return True
         if self.clock() < server.rest_until:
             return False
@@ -78,5 +81,5 @@ class Servers:
         server.rest_until = 0.0
 
     def _rest(self, server: Server) -> None:
-        pause = min(self.max_rest_s, self.rest_s * 2 ** max(0, min(server.failures, 16) - 1))
+        pause = min(self.max_rest_s, self.rest_s * 2 ** max(0, min(server.failures, 16) - PATIENCE))
         server.rest_until = self.clock() + pause

@@ -13,6 +13,7 @@ from typing import Any
 from memfly.errors import BackendError
 from memfly.llm.base import Call, Reply
 from memfly.llm.config import OpenAIConfig
+from memfly.llm.redaction import one_line
 from memfly.text import count_tokens
 from memfly.types import Usage
 
@@ -144,7 +145,9 @@ def read_reply(body: Any, call: Call, latency_s: float) -> Reply:
         calls = asked if isinstance(asked, list) else []
         model = str(body.get("model") or "")
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise BackendError("the server's response is not a chat completion", transient=True, kind="protocol") from None
+        error = body.get("error") if isinstance(body, dict) else None
+        said = f" but an error: {one_line(str(error), 150)}" if error else ""
+        raise BackendError(f"the response is no chat completion{said}", transient=True, kind="protocol") from None
     text, reasoning, finish = _sort_out(_flat(content), _flat(reasoning), finish, bool(calls))
     if message.get("refusal") and not text:
         finish = "refusal"

@@ -68,7 +68,7 @@ class Task(Generic[In, Out]):
     """Optional semantic check of a parsed reply against its input; raises ValueError with a message for the model."""
 
     tools: tuple[Tool, ...] = ()
-    """Functions the reply may call; `output` is then ToolOutput. A server with a tools API is offered them there, any
+    """Functions the reply may call; `output` is then ToolOutput, and the system text describes them too. A server with a tools API is offered them there, any
     other one is asked for the same as JSON: {"content": string, "calls": [{"name": string, "arguments": object}]}."""
 
     max_items: Callable[[In], Mapping[str, int]] | None = None

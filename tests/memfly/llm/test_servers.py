@@ -41,6 +41,8 @@ async def test_a_failed_server_rests_and_is_checked_before_it_is_used_again() ->
     servers, health, clock = pool(2)
     home = await servers.pick("c")
     servers.failed(home)
+    assert (await servers.pick("c")) is home  # once may be a closed connection
+    servers.failed(home)
     health.ill.add(home.url)
     other = await servers.pick("c")
     assert other is not home
@@ -62,12 +64,12 @@ async def test_rests_grow_and_are_bounded() -> None:
     for _ in range(6):
         servers.failed(server)
         rests.append(server.rest_until - clock.time)
-    assert rests == [2.0, 4.0, 8.0, 16.0, 16.0, 16.0]
+    assert rests == [2.0, 2.0, 4.0, 8.0, 16.0, 16.0]
 
 
 async def test_with_all_down_one_is_tried_all_the_same() -> None:
     servers, _, _ = pool(2)
-    for server in servers.servers:
+    for server in servers.servers * 2:
         servers.failed(server)
     servers.failed(servers.servers[0])
     assert (await servers.pick("c")).url == "s1"
