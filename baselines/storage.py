@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def load_vectors(folder: Path) -> Vectors:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return np.asarray(archive["vectors"], dtype=np.float32)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DataError(f"{path}: no vectors ({error}); delete the folder and build the memory again") from None
 
 
