@@ -53,7 +53,7 @@ class Store:
             yield
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(
-                f"reply cache {self.path}: {error}; free or remove the file, or set llm.cache=off"
+                f"reply cache {self.path}: {error}; make it a file that can be written, or set llm.cache=read_only or off"
             ) from None
 
     def get(self, key: str) -> Reply | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -233,16 +233,40 @@ async def test_no_request_text_and_no_secret_is_stored(tmp_path: Path, monkeypat
     assert b"planted-secret" not in data
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
-async def test_read_only_works_in_a_read_only_folder(tmp_path: Path) -> None:  # pragma: no cover - not run as root
-    cache = Cache(Inner(), tmp_path)
-    await cache.complete(toy_call())
-    await cache.aclose()
-    tmp_path.chmod(0o500)
+READER = """
+import asyncio, os, sys
+from pathlib import Path
+from memfly.errors import ConfigError
+from memfly.llm.cache import Cache
+from tests.support.calls import Inner, toy_call
+if os.geteuid() == 0:
+    os.setuid(65534)  # root writes anywhere
+async def main(folder):
+    cache = Cache(Inner(), folder, "read_only")
+    print((await cache.complete(toy_call())).from_cache, (await cache.complete(toy_call("new"))).from_cache)
     try:
-        assert (await Cache(Inner(), tmp_path, "read_only").complete(toy_call())).from_cache
-    finally:
-        tmp_path.chmod(0o700)
+        Cache(Inner(), folder)
+    except ConfigError as error:
+        print(error)
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+async def test_read_only_works_in_a_folder_that_cannot_be_written() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cache = Cache(Inner(), folder)
+        await cache.complete(toy_call())
+        await cache.aclose()
+        for path in (folder / FILE_NAME, folder):
+            path.chmod(0o444 if path.is_file() else 0o555)
+        result = subprocess.run(
+            [sys.executable, "-c", READER, name], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        folder.chmod(0o700)
+    first, second = result.stdout.splitlines()
+    assert first == "True False"
+    assert "llm.cache=read_only" in second
 
 
 def test_commits_are_visible_to_other_connections_at_once(tmp_path: Path) -> None:
