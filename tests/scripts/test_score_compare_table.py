@@ -1,0 +1,160 @@
+"""The commands over finished runs, as a user types them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.cli import main
+from tests.support import latex
+from tests.support.fake_openai import FakeOpenAI
+from tests.support.fake_runs import perfect, share, write_run
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def memfly(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command; gives exit code, standard output and standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def _refused(result: tuple[int, str, str], said: str) -> None:
+    code, _, error = result
+    assert code == 2
+    assert said in error
+    assert error.count("\n") == 1, "one line"
+    assert "Traceback" not in error
+
+
+def test_score_again_by_another_protocol(tmp_path: Path, memfly: Command) -> None:
+    folder = write_run(tmp_path, predict=lambda r: None if r.id == "conv-0#0" else perfect(r))
+    code, out, _ = memfly("score", folder, "--protocol", "locomo", "--mode", "as_is")
+    assert code == 0
+    assert "| multi_hop | 20 | 1 | 95.00 |" in out
+    assert "| multi_hop, errors left out | 20 | 1 | 100.00 |" in out
+    lines = (folder / "scores-locomo-as_is.jsonl").read_text().splitlines()
+    assert len(lines) == 100
+    assert {json.loads(line)["error"] for line in lines} == {None, "ParseError", "KeyError"}
+
+
+def test_score_pairs(tmp_path: Path, memfly: Command) -> None:
+    pairs, out = tmp_path / "p.jsonl", tmp_path / "new" / "o.jsonl"
+    pairs.write_text('{"prediction": "x", "reference": "x", "category": 1, "k": 7}\n')
+    assert memfly("score", "--pairs", pairs, "--protocol", "locomo", "--mode", "as_is", "--out", out)[0] == 0
+    row = json.loads(out.read_text())
+    assert (row["k"], row["scores"]["f1"]) == (7, 1.0)
+    pairs.write_text('{"prediction": "x"}\n')
+    out.unlink()
+    _refused(memfly("score", "--pairs", pairs, "--protocol", "amem", "--out", out), f"{pairs}:1: no 'reference'")
+    assert not out.exists(), "nothing is written when a line is bad"
+    _refused(memfly("score", "--pairs", pairs), "which protocol")
+    _refused(memfly("score"), "name a run folder, or --pairs")
+    _refused(memfly("score", tmp_path), "no summary.json")
+
+
+def test_judge_over_a_server(tmp_path: Path, memfly: Command) -> None:
+    def grade(body: dict[str, Any]) -> str:
+        asked = body["messages"][1]["content"]
+        gold, answer = (asked.split(f"{name}: ")[1].split("\n")[0] for name in ("Gold answer", "Answer to grade"))
+        return json.dumps({"reason": "compared", "label": "CORRECT" if gold == answer else "WRONG"})
+
+    folder = write_run(tmp_path, predict=share(50))
+    with FakeOpenAI(answer=grade) as server:
+        judge = ["--judge", "llm=openai", "llm.model=fake-model", f"llm.base_url={server.url}", "llm.probe=false"]
+        code, out, error = memfly("score", folder, "--judge-control", 3, *judge)
+        assert code == 0, error
+        asked = len(server.requests)
+        assert memfly("score", folder, "--judge-control", 3, *judge)[0] == 0
+        assert len(server.requests) == asked, "verdicts are kept"
+    assert asked == 83
+    assert "Judge fake-model" in out
+    assert "leniency: 0.0 % of 3 wrong answers" in out
+    summary = json.loads((folder / "judge.json").read_text())
+    assert summary["categories"]["average4"]["n"] == 80
+    assert len((folder / "judge.jsonl").read_text().splitlines()) == asked
+
+
+def test_judge_needs_a_model(tmp_path: Path, memfly: Command) -> None:
+    folder = write_run(tmp_path)
+    _refused(memfly("score", folder, "--judge", "llm=extractive"), "a judge needs a language model")
+    _refused(memfly("score", folder, "--judge", "method=amem"), "takes llm=NAME")
+    _refused(memfly("score", folder, "--judge", "llm=no_such"), "no_such")
+    _refused(memfly("score", folder, "--judge", "llm=openai"), "llm.model")
+
+
+def test_compare_prints_and_writes(tmp_path: Path, memfly: Command) -> None:
+    a, b = write_run(tmp_path, predict=share(30)), write_run(tmp_path, "amem", share(70))
+    code, out, _ = memfly("compare", a, b, "--json", tmp_path / "c.json")
+    assert code == 0
+    assert "Family: overall (1 test)" in out
+    plain = json.loads((tmp_path / "c.json").read_text())
+    assert plain["reference"].startswith("memfly-")
+    _, out, _ = memfly("compare", a, b, "--csv", "-", "--metric", "evidence_hit")
+    assert {row["metric"] for row in csv.DictReader(io.StringIO(out))} == {"evidence_hit"}
+    _refused(memfly("compare", a), "two runs or more")
+    _refused(memfly("compare", a, tmp_path), "no summary.json")
+    other = write_run(tmp_path, "mem0", scoring=("locomo", "fixed"))
+    _refused(memfly("compare", a, other), "--protocol")
+
+
+def test_table_from_discovery_and_to_a_file(tmp_path: Path, memfly: Command) -> None:
+    write_run(tmp_path, predict=share(50))
+    write_run(tmp_path, "memfly_wo_link", share(40))
+    write_run(tmp_path, "amem", share(40))
+    code, out, _ = memfly(
+        "table", "ablation", "--root", tmp_path, "--format", "latex", "--out", tmp_path / "x" / "t.tex"
+    )
+    assert (code, out.strip()) == (0, str(tmp_path / "x" / "t.tex"))
+    text = (tmp_path / "x" / "t.tex").read_text()
+    assert latex.check(text) > 10
+    assert "w/o Link" in text
+    assert "A-MEM" not in text.split(r"\begin{tabular}")[1]
+    code, out, _ = memfly("table", "main", "--root", tmp_path, "--runs", "memfly-*", "--no-controls")
+    assert code == 0
+    assert "| MemFly |" in out
+    assert "| A-MEM |" not in out, "its run was not chosen: only the reported row, with its mark"
+    assert "*A-MEM †*" in out
+
+
+def test_table_refusals_are_one_line(tmp_path: Path, memfly: Command) -> None:
+    _refused(memfly("table", "main", "--root", tmp_path), "no finished run matches")
+    write_run(tmp_path)
+    write_run(tmp_path, "amem", data={"captions": "none"})
+    _refused(memfly("table", "main", "--root", tmp_path), "data differs")
+    assert memfly("table", "main", "--root", tmp_path, "--allow-mixed")[0] == 0
+    assert memfly("table", "main", "--root", tmp_path, "--where", "method_name=amem")[0] == 0
+    _refused(memfly("table", "main", "--root", tmp_path, "--where", "method_name=x"), "none of 2 runs")
+    _refused(memfly("table", "main", "--root", tmp_path, "--figure", "f"), "sensitivity")
+    _refused(memfly("table", "main", "--root", tmp_path, "--audit", tmp_path / "none.json"), "--audit")
+
+
+def test_sensitivity_figure_and_efficiency(tmp_path: Path, memfly: Command) -> None:
+    for tau in (0.5, 0.7):
+        write_run(tmp_path, predict=share(int(tau * 100)), options={"tau_m": tau})
+    code, out, error = memfly("table", "sensitivity", "--root", tmp_path, "--figure", tmp_path / "f.png")
+    assert code == 0
+    assert "tau\\_m = 0.7" in out
+    assert error.splitlines() == [str(tmp_path / "f.png"), str(tmp_path / "f.pdf")]
+    code, out, _ = memfly("table", "efficiency", "--root", tmp_path)
+    assert code == 0
+    assert "calls per question" in out
+
+
+def test_controls_of_the_bundled_sample(memfly: Command) -> None:
+    code, out, _ = memfly("table", "controls")
+    assert code == 0
+    assert out.count("**Control answers:") == 2
