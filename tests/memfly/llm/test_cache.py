@@ -182,7 +182,7 @@ async def test_threads_share_one_store(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_cache_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"this is not a database" * 100)
-    with pytest.raises(ConfigError, match=r"reply cache .*llm\.cache=off") as caught:
+    with pytest.raises(ConfigError, match=r"reply cache .*llm\.cache=read_only") as caught:
         Cache(Inner(), tmp_path)
     assert "\n" not in str(caught.value)
 
