@@ -22,6 +22,7 @@ import yaml
 
 from baselines.extractive import FUNCTIONS
 from eval.config import build_system, system_class
+from eval.locomo import SAMPLE, load
 from memfly.embed import Embedder, Hashing
 from memfly.errors import BackendError
 from memfly.llm.base import Backend, Call, Reply
@@ -79,6 +80,21 @@ QUESTIONS = [
 ]
 
 
+SPEAKERS = {"ada-ben": ("Ada", "Ben"), "cleo-dev": ("Cleo", "Dev"), "sample-1": ("Ines", "Callum")}
+
+
+@pytest.fixture(scope="module")
+def longer() -> tuple[Turn, ...]:
+    """The bundled conversation `sample-1`, 95 turns: long enough for every step of every system."""
+    return load(SAMPLE).conversations[0].turns
+
+
+LONGER_QUESTIONS = [
+    Question(f"sample-1#{i}", "sample-1", text)
+    for i, text in enumerate(["How many cats does Ines have?", "When did Callum hurt his knee?", "Who is Odile?"])
+]
+
+
 class Bent:
     """The extractive backbone with replies changed or delayed; `reply(call)` may give a text, an error, or None."""
 
@@ -113,7 +129,7 @@ def new(preset: str, backend: Backend | None = None, *, talk: str = "ada-ben", l
     embedder = Embedder(Hashing(64))
     llm = LLM(backend or Extractive(embedder, FUNCTIONS))
     extra = {} if log is None else {"log": log}
-    speakers = ("Ada", "Ben") if talk == "ada-ben" else ("Cleo", "Dev")
+    speakers = SPEAKERS[talk]
     options = {k: v for k, v in PRESETS[preset].items() if k != "_target_" and not str(v).startswith("${")}
     services = Services(llm, embedder, talk, speakers, seed=3, **extra)
     return build_system(system_class(PRESETS[preset]["_target_"]), options, services)
@@ -141,12 +157,12 @@ async def ask(system: MemorySystem, questions: Sequence[Question] = QUESTIONS) -
     return found
 
 
-async def ask_at_once(system: MemorySystem) -> dict[str, Evidence]:
+async def ask_at_once(system: MemorySystem, questions: Sequence[Question] = QUESTIONS) -> dict[str, Evidence]:
     async def one(question: Question) -> Evidence:
         with scope(question.conversation, question.id):
             return await system.recall(question)
 
-    return dict(zip((q.id for q in QUESTIONS), await asyncio.gather(*map(one, QUESTIONS)), strict=True))
+    return dict(zip((q.id for q in questions), await asyncio.gather(*map(one, questions)), strict=True))
 
 
 def stored(system: MemorySystem, folder: Path) -> dict[str, Any]:
@@ -218,14 +234,14 @@ async def test_the_order_of_questions_does_not_matter(preset: str, turns: tuple[
 
 
 @every_preset
-async def test_concurrency_does_not_change_the_memory(preset: str, turns: tuple[Turn, ...], tmp_path: Path) -> None:
+async def test_concurrency_does_not_change_the_memory(preset: str, longer: tuple[Turn, ...], tmp_path: Path) -> None:
     """Replies in shuffled order and work started ahead give the state and the evidence of the serial run."""
-    serial = await feed(new(preset), turns)
+    serial = await feed(new(preset, talk="sample-1"), longer)
     embedder = Embedder(Hashing(64))
     backend = Bent(embedder, delay=lambda call: int(hashlib.sha256(repr(call.input).encode()).hexdigest(), 16) % 17)
-    shuffled = await feed(new(preset, backend), turns, ahead=5)
+    shuffled = await feed(new(preset, backend, talk="sample-1"), longer, ahead=5)
     assert stored(shuffled, tmp_path / "a") == stored(serial, tmp_path / "b")
-    assert await ask_at_once(shuffled) == await ask(serial)
+    assert await ask_at_once(shuffled, LONGER_QUESTIONS) == await ask(serial, LONGER_QUESTIONS)
 
 
 @every_preset
@@ -302,34 +318,43 @@ async def test_unusable_replies_are_survived_and_counted(preset: str, said: str,
 
 
 @every_preset
-async def test_some_unusable_replies(preset: str, turns: tuple[Turn, ...]) -> None:
-    """A third of the replies damaged, chosen by the call: sound evidence, the same in a second run."""
+async def test_some_unusable_replies(preset: str, longer: tuple[Turn, ...]) -> None:
+    """Half of the calls get a damaged reply at every attempt, chosen by their input: sound evidence, twice the same."""
 
     def damaged(call: Call) -> str | None:
         draw = int(hashlib.sha256(repr((call.task.name, call.input)).encode()).hexdigest(), 16)
-        return GARBAGE[draw // 3 % len(GARBAGE)] if draw % 3 == 0 else None
+        return GARBAGE[draw // 2 % len(GARBAGE)] if draw % 2 == 0 else None
 
     runs = []
     for _ in range(2):
-        system = await feed(new(preset, Bent(Embedder(Hashing(64)), reply=damaged)), turns)
-        runs.append(await ask(system))
+        backend = Bent(Embedder(Hashing(64)), reply=damaged)
+        runs.append(await ask(await feed(new(preset, backend, talk="sample-1"), longer), LONGER_QUESTIONS))
     assert runs[0] == runs[1]
     for evidence in runs[0].values():
-        check(evidence, turns)
+        check(evidence, longer)
 
 
 @every_preset
-async def test_a_failed_call_is_an_error(preset: str, turns: tuple[Turn, ...]) -> None:
-    """A transport error never turns into a memory or an answer (pitfall 18)."""
-    backend = Bent(Embedder(Hashing(64)), reply=lambda call: BackendError("no route", transient=False))
-    system = new(preset, backend)
-    failed = False
-    try:
-        await feed(system, turns)
-        await ask(system)
-    except BackendError:
-        failed = True
-    assert failed == (backend.calls > 0)
+async def test_a_failed_call_is_an_error(preset: str, longer: tuple[Turn, ...]) -> None:
+    """A transport error of whatever task never turns into a memory or an answer (pitfall 18)."""
+
+    async def run(failing: str | None) -> set[str]:
+        seen: set[str] = set()
+
+        def reply(call: Call) -> Exception | None:
+            seen.add(call.task.name)
+            return BackendError("no route", transient=False) if call.task.name == failing else None
+
+        system = new(preset, Bent(Embedder(Hashing(64)), reply), talk="sample-1")
+        await ask(await feed(system, longer), LONGER_QUESTIONS)
+        return seen
+
+    used = await run(None)
+    declared = {task.name for task in system_class(PRESETS[preset]["_target_"]).tasks}
+    assert used <= declared
+    for name in sorted(used):
+        with pytest.raises(BackendError, match="no route"):
+            await run(name)
 
 
 def long_talk(size: int) -> list[Turn]:
