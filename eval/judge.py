@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from eval.categories import Category
 from eval.records import AnswerRecord, dumps, read_lines, write_atomic
@@ -183,8 +183,13 @@ async def _ask(ask: Ask, blank: JudgeRecord, llm: LLM) -> JudgeRecord:
 
 
 def read_judged(folder: Path) -> list[JudgeRecord]:
-    """All verdicts kept with a run; empty without any."""
-    return [JudgeRecord.model_validate(line) for line in read_lines(folder / FILE)]
+    """All verdicts kept with a run; empty without any. Raises DataError for lines that are none."""
+    try:
+        return [JudgeRecord.model_validate(line) for line in read_lines(folder / FILE)]
+    except ValidationError as error:
+        raise DataError(
+            f"{folder / FILE}: not verdicts of this version ({error.errors()[0]['msg']}); move it away and judge again"
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from eval.categories import Category
 from eval.controls import Item
 from eval.records import AnswerRecord, read_answers, read_lines
@@ -25,6 +27,14 @@ from memfly.llm.base import stable_hash
 EVIDENCE_METRICS = ("evidence_recall", "evidence_hit", "evidence_precision")
 ADVERSARIAL_ONLY = ("refused", "refused_tolerant")
 """Read in category 5 alone: elsewhere a refusal is a miss, which F1 already says."""
+
+
+_NEEDED: Mapping[str, frozenset[str]] = {
+    "summary.json": frozenset(
+        "method backbone seed data prompt_set protocol mode n_questions n_unscored status".split()
+    ),
+    "manifest.json": frozenset({"identity", "config", "data"}),
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,21 @@ class Run:
 
     @cached_property
     def records(self) -> tuple[AnswerRecord, ...]:
-        return tuple(read_answers(self.folder))
+        """The answers. Raises DataError when the file is damaged: as many as the summary says, each question once."""
+        try:
+            found = tuple(read_answers(self.folder))
+        except ValidationError as error:
+            where = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise DataError(
+                f"{self.folder / 'answers.jsonl'}: not answer records ({where}: {error.errors()[0]['msg']})"
+            ) from None
+        expected = int(self.summary["n_questions"]) - int(self.summary["n_unscored"])
+        if not len(found) == len({record.id for record in found}) == expected:
+            raise DataError(
+                f"{self.folder / 'answers.jsonl'}: {len(found)} records of {len({r.id for r in found})} questions, but the "
+                f"summary counts {expected}; run it again to write it anew from its event log"
+            )
+        return found
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -92,6 +116,9 @@ def load_run(folder: Path | str, *, finished: bool = True) -> Run:
             raise DataError(f"{folder}: no {name}; name the folder of a run, as printed by `memfly run`") from None
         except ValueError as error:
             raise DataError(f"{folder / name}: not JSON ({error}); run it again to write it anew") from None
+    for name, keys in _NEEDED.items():
+        if not isinstance(files[name], dict) or not keys <= files[name].keys():
+            raise DataError(f"{folder / name}: not written by `memfly run`, or by another version of it; run it again")
     run = Run(folder, files["summary.json"], files["manifest.json"])
     if finished and (run.summary.get("status") != "finished" or run.summary.get("n_unscored")):
         raise DataError(

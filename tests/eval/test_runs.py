@@ -98,3 +98,20 @@ def test_numbers_come_from_the_answers_not_from_stored_scores(tmp_path: Path) ->
     (group,) = grouped([load_run(folder)])
     values = score_group(group, protocol("amem")).values("f1")
     assert sum(values.values()) / len(values) < 0.8
+
+
+def test_damaged_files_are_one_line_and_never_fewer_questions(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    answers = folder / "answers.jsonl"
+    whole = answers.read_text()
+    for damage, said in (
+        (whole[:-30], "99 records"),
+        (whole + whole.splitlines()[0] + "\n", "101 records of 100 questions"),
+        ('{"id": "x"}\n', "not answer records"),
+    ):
+        answers.write_text(damage)
+        with pytest.raises(DataError, match=said):
+            _ = load_run(folder).records
+    (folder / "manifest.json").write_text("[]")
+    with pytest.raises(DataError, match="not written by"):
+        load_run(folder)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from memfly.embed import Hashing
 from scripts.cli import main
 from tests.support import latex
 from tests.support.fake_openai import FakeOpenAI
@@ -158,3 +159,16 @@ def test_controls_of_the_bundled_sample(memfly: Command) -> None:
     code, out, _ = memfly("table", "controls")
     assert code == 0
     assert out.count("**Control answers:") == 2
+
+
+def test_sentence_similarity_is_unavailable_until_asked_for(
+    tmp_path: Path, memfly: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path)
+    _, out, _ = memfly("score", folder)
+    assert "sbert_similarity: unavailable (give --sbert)" in out
+    monkeypatch.setattr("memfly.embed.MiniLM", lambda: Hashing(64))  # the real model is the embedder's own test
+    assert memfly("score", folder, "--sbert")[0] == 0
+    scores = [json.loads(line)["scores"] for line in (folder / "scores-amem-fixed.jsonl").read_text().splitlines()]
+    assert scores[0]["sbert_similarity"] == pytest.approx(1.0)
+    _refused(memfly("score", folder, "--sbert", "--protocol", "locomo"), "only the protocol amem")
