@@ -322,7 +322,7 @@ class Runner:
 
     def _write_manifest(self) -> None:
         extra = {
-            "probe": dict(self.llm.startup.found) if self.llm.startup else {},
+            **({"probe": {}, **self.llm.startup.found} if self.llm.startup else {}),
             "run": self.folder.name,
             "memories": {c.id: self.fingerprint(c) for c in self.dataset.conversations},
         }
