@@ -13,6 +13,7 @@ from functools import lru_cache
 from memfly.llm.extractive import lexicon
 from memfly.text import STOPWORDS, stem
 
+_LIKERS = frozenset("i you we they to do does don't doesn't didn't did would i'd really also".split())
 MAX_CHARS = 60_000
 """Texts are read up to this length (characters); a turn has some hundreds, a whole conversation is split in lines first."""
 
@@ -134,6 +135,8 @@ def _tag(word: str, before: list[Token], opening: bool, following: str) -> Class
         return "."
     if word[0].isdigit() or (low in lexicon.NUMBER_WORDS and low != "one"):
         return "D"
+    if low == "like" and before and before[-1].low in _LIKERS:
+        return "V"
     if low in lexicon.FUNCTION and not (low == "may" and word == "May" and not opening):
         return "F"
     if word[0].isupper() and _proper(word, low, opening, following, before):

@@ -23,8 +23,10 @@ LINES = 3
 """Lines from which answers are cut."""
 COSINE = 0.6
 """Weight of the cosine between question and sentence beside the lexical score."""
-ALSO = 1.0
-"""How far below the best span's score a span of another line may be to join a list."""
+ALSO = 2.0
+"""How far below the best span's score an item of a list may be."""
+ITEM = 4
+"""Most tokens of an item of a list."""
 FALLBACK = 0.4
 """How far below the best line a line with a date may be before the best line's own day is the better answer."""
 COVERED = 0.6
@@ -86,22 +88,18 @@ def phrase_answer(asked: Asked, ranked: list[Ranked], speakers: frozenset[str]) 
     if not spans:
         return ""
     pairs = scored(spans)
-    best = consensus(pairs)
-    if not asked.several:
-        return best.text
-    return ", ".join(_more(best, pairs, ranked))
+    items = _items(pairs, ranked) if asked.several else []
+    return ", ".join(items) or consensus(pairs).text
 
 
-def _more(best: Span, pairs: list[tuple[float, Span]], ranked: list[Ranked]) -> list[str]:
-    """The best span and those of other lines that score nearly as well, for questions after several things."""
-    chosen = [best.text]
+def _items(pairs: list[tuple[float, Span]], ranked: list[Ranked]) -> list[str]:
+    """One short span from every line that has one scoring nearly as well as the best, for questions after several things."""
+    chosen: dict[str, None] = {}
     for line in dict.fromkeys(id(r.line) for r in ranked):
-        if line == id(ranked[best.source].line):
-            continue
-        rest = [pair for pair in pairs if id(ranked[pair[1].source].line) == line]
-        if rest and rest[0][0] > pairs[0][0] - ALSO:
-            chosen.append(consensus(rest).text)
-    return list(dict.fromkeys(chosen))
+        short = [p for p in pairs if id(ranked[p[1].source].line) == line and p[1].end - p[1].start <= ITEM]
+        if short and short[0][0] > pairs[0][0] - ALSO:
+            chosen[consensus(short).text] = None
+    return list(chosen)
 
 
 def yes_or_no(asked: Asked, ranked: list[Ranked]) -> str:

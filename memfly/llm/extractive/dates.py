@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
 
-from memfly.llm.extractive.lexicon import MONTHS, NUMBER_WORDS, WEEKDAYS
+from memfly.llm.extractive.lexicon import MONTHS, NUMBER_WORDS, PAST_FORMS, WEEKDAYS
 
 MONTH_NAMES = "January February March April May June July August September October November December".split()
 WEEKDAY_NAMES = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
@@ -55,6 +55,7 @@ class Temporal:
 _COUNT = r"(?:an?|" + "|".join(list(NUMBER_WORDS)[1:21]) + r"|\d{1,3}|(?:a )?few|(?:a )?couple(?: of)?|several)"
 _UNIT = r"(?:day|week|month|year|weekend|hour|minute|night|decade)"
 _DAY = r"(?:" + "|".join(sorted((w for w in WEEKDAYS), key=len, reverse=True)) + r")"
+_PLAIN_DAY = "(?:" + "|".join(name.lower() for name in WEEKDAY_NAMES) + "|tues|thurs|fri)"
 _MONTH = r"(?:" + "|".join(sorted((m for m in MONTHS if m != "may"), key=len, reverse=True)) + r"|May)"
 _SEASON = r"(?:spring|summer|autumn|fall|winter)"
 _YEAR = r"(?:19|20)\d\d"
@@ -133,46 +134,46 @@ def _unit_of(word: str, which: str, session: date) -> str:
     return f"{word.capitalize()} {min(max(session.year + step, 1), 9999)}"
 
 
-def _nearest_year(month: int, session: date, future: bool) -> int:
-    """The year that puts the month closest to the session, not before it where the sentence speaks of what will be."""
+def _nearest_year(month: int, session: date, tense: int) -> int:
+    """The year that puts the month closest to the session, on the side that the sentence speaks of where it does."""
     ahead = (month - session.month) % 12
-    if future or ahead <= 5:
+    if tense > 0 or ahead <= (5 if tense == 0 else 3):
         return min(session.year + (month < session.month), 9999)
     return max(session.year - (month > session.month), 1)
 
 
-def _explicit(day: int | None, month: str, year: str | None, session: date, future: bool) -> str:
+def _explicit(day: int | None, month: str, year: str | None, session: date, tense: int) -> str:
     number = MONTHS[month.lower()]
     name = MONTH_NAMES[number - 1]
     if day is not None and not 1 <= day <= 31:
         return f"{name} {year or session.year}"
-    value = int(year) if year else _nearest_year(number, session, future)
+    value = int(year) if year else _nearest_year(number, session, tense)
     return f"{day} {name} {value}" if day else f"{name} {value}"
 
 
-_Maker = Callable[[re.Match[str], bool], tuple[str, bool, Callable[[date], str]]]
+_Maker = Callable[[re.Match[str], int], tuple[str, bool, Callable[[date], str]]]
 
 
 def _point(resolve: Callable[[re.Match[str], date], str], future: bool | None = None) -> _Maker:
-    def make(match: re.Match[str], ahead: bool) -> tuple[str, bool, Callable[[date], str]]:
-        return "point", ahead if future is None else future, lambda session: resolve(match, session)
+    def make(match: re.Match[str], tense: int) -> tuple[str, bool, Callable[[date], str]]:
+        return "point", tense > 0 if future is None else future, lambda session: resolve(match, session)
 
     return make
 
 
 def _dated(day: int | None, month: int, year: int | None) -> _Maker:
-    def make(match: re.Match[str], ahead: bool) -> tuple[str, bool, Callable[[date], str]]:
+    def make(match: re.Match[str], tense: int) -> tuple[str, bool, Callable[[date], str]]:
         number = int(match[day]) if day else None
         return (
             "point",
-            ahead,
-            lambda session: _explicit(number, match[month], match[year] if year else None, session, ahead),
+            tense > 0,
+            lambda session: _explicit(number, match[month], match[year] if year else None, session, tense),
         )
 
     return make
 
 
-def _which_weekday(match: re.Match[str], ahead: bool) -> tuple[str, bool, Callable[[date], str]]:
+def _which_weekday(match: re.Match[str], tense: int) -> tuple[str, bool, Callable[[date], str]]:
     which = (match[1] or "").lower()
     side = (
         "before"
@@ -181,19 +182,25 @@ def _which_weekday(match: re.Match[str], ahead: bool) -> tuple[str, bool, Callab
         if which in ("next", "this", "this coming", "coming")
         else None
     )
-    if which == "this" and not ahead:
+    if which == "this" and tense <= 0:
         side = "before"
-    chosen = side or ("after" if ahead else "before")
+    chosen = side or ("after" if tense > 0 else "before")
     return "point", chosen == "after", lambda session: _weekday(match[2], chosen, session)
 
 
-def _duration(match: re.Match[str], ahead: bool) -> tuple[str, bool, Callable[[date], str]]:
+def _duration(match: re.Match[str], tense: int) -> tuple[str, bool, Callable[[date], str]]:
     return "duration", False, lambda session: re.sub(r"\s+", " ", match[1])
 
 
 _PATTERNS: list[tuple[re.Pattern[str], _Maker]] = [
     (re.compile(pattern, flags), maker)
     for pattern, flags, maker in [
+        (
+            r"\b((?:once|twice|(?:three|four|five|\d+) times)(?: or twice)? (?:a|an|every|per|each) (?:day|week|month|year)"
+            r"|every (?:other )?(?:day|week|weekend|month|year|morning|night|" + _DAY + r"))\b",
+            re.I,
+            lambda m, a: ("frequency", False, lambda s: m[1]),
+        ),
         (rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\.?,? ({_YEAR})\b", re.I, _dated(1, 2, 3)),
         (rf"\b({_MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?,? ({_YEAR})\b", re.I, _dated(2, 1, 3)),
         (rf"\b({_MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?\b(?!:)", re.I, _dated(2, 1, None)),
@@ -244,21 +251,18 @@ _PATTERNS: list[tuple[re.Pattern[str], _Maker]] = [
             re.I,
             _duration,
         ),
-        (rf"\b(?:on )?()({_DAY})\b(?!')", re.I, _which_weekday),
+        (rf"\bon ()({_DAY})\b(?!')", re.I, _which_weekday),
+        (rf"\b()({_PLAIN_DAY})\b(?!')", re.I, _which_weekday),
         (rf"\b(?:in|by|until|till|around|during|early|late|mid|since) ({_MONTH})\b", re.I, _dated(None, 1, None)),
         (rf"\b(?:in |back in |from )?({_YEAR})\b(?!-)", 0, _point(lambda m, s: m[1])),
         (rf"\b(?:in|during) (?:the )?({_SEASON})\b", re.I, _point(lambda m, s: f"{m[1].capitalize()} {s.year}")),
-        (
-            r"\b((?:once|twice|(?:three|four|five|\d+) times)(?: or twice)? (?:a|an|every|per|each) (?:day|week|month|year)"
-            r"|every (?:other )?(?:day|week|weekend|month|year|morning|night|" + _DAY + r"))\b",
-            re.I,
-            lambda m, a: ("frequency", False, lambda s: m[1]),
-        ),
     ]
 ]
+_PLANNED = "(?:go|com|mov|leav|arriv|start|hav|meet|host|visit|fly|driv|travel|tak|join|perform|play|open|return|throw|celebrat)"
 _FUTURE = re.compile(
     r"\b(?:will|gonna|going to|planning|plan to|plans|can't wait|looking forward|upcoming|coming up|"
-    r"about to|won't|'ll|hope to|next|tomorrow|soon|is going|are going|(?:is|are|am|isn't|aren't) (?!doing|being)\w+ing)\b|'ll\b",
+    rf"about to|won't|'ll|hope to|next|tomorrow|soon|is going|are going|"
+    rf"(?:is|are|am|isn't|aren't|\w+'(?:m|re|s)) (?:{_PLANNED}ing))\b|'ll\b",
     re.I,
 )
 
@@ -271,15 +275,18 @@ def _relative_year(which: str, month: int, session: date) -> int:
     return session.year
 
 
-def speaks_of_future(text: str) -> bool:
-    return _FUTURE.search(text) is not None
+def tense_of(text: str) -> int:
+    """1 where a text speaks of what will be, -1 where it only tells what was, 0 where it does not say."""
+    if _FUTURE.search(text):
+        return 1
+    return -1 if any(word in PAST_FORMS or word in ("was", "were", "did") for word in text.lower().split()) else 0
 
 
 @lru_cache(maxsize=50_000)
 def expressions(text: str) -> tuple[Temporal, ...]:
     """All temporal expressions, by position; the pattern that comes first in the table wins where two overlap."""
     text = text[:20_000]
-    ahead = speaks_of_future(text)
+    tense = tense_of(text)
     taken: list[tuple[int, int]] = []
     out: list[Temporal] = []
     for pattern, maker in _PATTERNS:
@@ -287,7 +294,7 @@ def expressions(text: str) -> tuple[Temporal, ...]:
             if any(match.start() < end and start < match.end() for start, end in taken):
                 continue
             taken.append(match.span())
-            kind, future, resolve = maker(match, ahead)
+            kind, future, resolve = maker(match, tense)
             out.append(Temporal(match.start(), match.end(), match.group(), kind, future, resolve))
     return tuple(sorted(out, key=lambda t: t.start))
 

@@ -55,7 +55,7 @@ def read_item(item: str) -> tuple[Line, ...]:
             (raw if line.speaker else told).append(line)
     if about:
         raw = [replace(line, roots=line.roots | about) for line in raw]
-    known = frozenset().union(*(line.roots for line in raw))
+    known = frozenset().union(*(line.roots | {root(w) for w in line.speaker.split()} for line in raw))
     return (*raw, *(new for line in told if (new := _only_new(line, known)) is not None))
 
 
@@ -112,7 +112,7 @@ class Asked:
 _EMPTY = frozenset(
     root(w)
     for w in "kind type sort many much often long time name thing say tell mention recently do go get have according "
-    "likely describe be use s".split()
+    "likely describe be use s first last new".split()
 )
 _YESNO = frozenset("did do does is are was were has have had can could would will should might".split())
 
@@ -209,7 +209,7 @@ def rank(asked: Asked, items: Sequence[str]) -> list[Ranked]:
         for sentence in line.sentences:
             inside = sum(sorted(weight[r] for r in sentence.roots & wanted))
             score = (inside + 0.5 * (around - inside) + 0.25 * leading) / total
-            score += SUBJECT * (by_subject and bool(asked.names)) - 0.25 * sentence.question
+            score += SUBJECT * (by_subject and bool(subjects)) - 0.25 * sentence.question
             caption = sentence.text in line.captions
             out.append(Ranked(sentence, line, score, inside / total, around / total, caption, by_subject))
     return sorted(out, key=lambda r: -r.score)

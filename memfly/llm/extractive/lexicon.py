@@ -70,6 +70,7 @@ VAGUE_NOUNS = frozenset(
     "background front top middle view close-up".split()
 )
 GREETINGS = frozenset(
+    "look check pic photo picture "
     "hey hi hello bye goodbye thanks thank thx congrats congratulations wow cheers welcome yeah yep yup yes no nope ok "
     "okay sure absolutely totally definitely exactly agree agreed great awesome amazing cool nice good glad happy "
     "sounds sound see talk soon later chat take care luck wishes hear going doing been well how what's up hows things "

@@ -18,8 +18,8 @@ LIMIT = 4000
 
 def union(old: str, new: str) -> str:
     """Old sentences in order, then the new ones that say more; a sentence extended by a newer one gives way to it."""
-    kept = [analyse(s) for s in split_sentences(old)]
-    for text in split_sentences(new):
+    kept: list[Sentence] = []
+    for text in (*split_sentences(old), *split_sentences(new)):
         sentence = analyse(text)
         if any(covers(other, sentence) for other in kept):
             continue

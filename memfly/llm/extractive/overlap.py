@@ -25,6 +25,7 @@ from memfly.tasks.gate import GateInput, GateMergeOutput, GateOutput, StrengthOu
 MOST = 32
 SMOOTH = 2
 """Added to the sizes of both notes, so that two short pleasantries do not count as one and the same fact."""
+_PRAISE = frozenset(root(word) for word in lexicon.EVALUATIVE)
 _IDIOM = re.compile(
     r"\b(?:can't|cannot|couldn't) (?:wait|beat|help|believe)|\bno (?:doubt|problem|worries)\b", re.IGNORECASE
 )
@@ -58,7 +59,7 @@ def profile(context: str) -> Profile:
     words = {t.low for s in found for t in s.tokens}
     names: frozenset[str] = frozenset().union(*(s.names for s in found))
     return Profile(
-        roots=frozenset().union(*(s.roots for s in found)) - {root(n) for n in names},
+        roots=frozenset().union(*(s.roots for s in found)) - {root(n) for n in names} - _PRAISE,
         names=names,
         numbers=frozenset().union(*(s.numbers for s in found)),
         calendar=frozenset(words & lexicon.CALENDAR),
