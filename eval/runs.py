@@ -7,6 +7,7 @@ which protocol a run happened to be scored by. Does not run, aggregate or print 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,6 +152,9 @@ def where(runs: Iterable[Run], conditions: Sequence[str]) -> list[Run]:
 
 
 def _text(value: Any) -> str:
+    """A setting as one writes it on the command line."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -196,31 +200,23 @@ def check_comparable(runs: Sequence[Run], *, allow_mixed: bool = False) -> list[
     Raises DataError naming two runs, unless `allow_mixed`; then the differences come back as lines for the caption.
     """
     lines = []
-    aspects: dict[str, Callable[[Run], Any]] = {
+    aspects: dict[str, Callable[[Run], Mapping[str, Any]]] = {
         "data": lambda run: run.manifest["identity"]["data"],
-        "prompt set": lambda run: run.summary["prompt_set"],
+        "prompt set": lambda run: {"prompt_set": run.summary["prompt_set"]},
     }
     for aspect, of in aspects.items():
         first = of(runs[0])
         other = next((run for run in runs if of(run) != first), None)
         if other is None:
             continue
-        said = f"{aspect} differs: {_differing(first, of(other), runs[0].name, other.name)}"
+        key = next(k for k in first if first[k] != of(other).get(k))
+        said = f"{aspect} differs in {key}: {_short(first[key])} in {runs[0].name}, {_short(of(other).get(key))} in {other.name}"
         if not allow_mixed:
-            raise DataError(f"{said}; choose runs that match (--where {_hint(aspect)}), or give --allow-mixed")
+            option = {"sha256": "data.name", "prompt_set": "answer.prompt_set"}.get(key, f"data.{key}")
+            choice = shlex.quote(f"{option}={_text(runs[0].config.get(option))}")
+            raise DataError(f"{said}; choose runs that match (--where {choice}), or give --allow-mixed")
         lines.append(said)
     return lines
-
-
-def _hint(aspect: str) -> str:
-    return "data.name=locomo10" if aspect == "data" else "answer.prompt_set=amem"
-
-
-def _differing(a: Any, b: Any, name_a: str, name_b: str) -> str:
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        key = next(k for k in a if a[k] != b.get(k))
-        return _differing(f"{key} {_short(a[key])}", f"{key} {_short(b.get(key))}", name_a, name_b)
-    return f"{name_a} has {a}, {name_b} has {b}"
 
 
 def _short(value: Any) -> str:

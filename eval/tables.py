@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from eval.audit import Audit, ceiling
 from eval.categories import Category
 from eval.cells import marked, parts, score_cell, tokens_cell
+from eval.config import nearest
 from eval.controls import CONTROLS, Item, score_controls
 from eval.published import ABLATION, AMEM_ABLATION, BACKBONES, MAIN, METRICS, Number, Published
 from eval.report.model import LEGEND, MARKS, Cell, Column, Row, Table
@@ -132,6 +133,11 @@ def make(layout: Layout, runs: Sequence[Run], protocol: Protocol, choices: Choic
             f"table {layout.name}: no finished run fits; it has rows for {', '.join(layout.labels)}: run some, or name "
             "run folders"
         )
+    known = choices.published.backbones(layout.published)
+    if choices.against is not None and choices.against not in known:
+        raise DataError(
+            f"--against {choices.against}: no numbers are published for it{nearest(choices.against, known)}"
+        )
     notes = [f"MIXED: {line}" for line in check_comparable(runs, allow_mixed=choices.allow_mixed)]
     scored = [score_group(group, protocol) for group in grouped(runs)]
     tables = [_build(layout, scored, protocol, choices, frozenset(), notes)]
@@ -167,7 +173,8 @@ def _build(
             rows.append(Row(name, "ran", found, title, member.group.name, label if quoted else ""))
         if choices.reported != "none" and backbone in (BACKBONES.get(section), choices.against):
             ran = {m.group.method for m in members}
-            rows += reported_rows(layout, quotes, str(backbone), section_title(section), ran)
+            elsewhere = f" ({backbone})" if backbone != BACKBONES.get(section) else ""
+            rows += reported_rows(layout, quotes, str(backbone), section_title(section), ran, elsewhere)
     if choices.reported == "all":
         shown = {BACKBONES.get(s.group.backbone) for s in ordered}
         for backbone in quotes.backbones(layout.published):
@@ -251,8 +258,10 @@ def _origin(number: Number) -> str:
     return "; ".join(filter(None, (number.provenance, number.note)))
 
 
-def reported_rows(layout: Layout, published: Published, backbone: str, section: str, ran: set[str]) -> list[Row]:
-    """Rows only the paper has, for methods that have no run here."""
+def reported_rows(
+    layout: Layout, published: Published, backbone: str, section: str, ran: set[str], suffix: str = ""
+) -> list[Row]:
+    """Rows only the paper has, for methods that have no run here; `suffix` tells another backbone's numbers apart."""
     done = {layout.labels[method] for method in ran if method in layout.labels}
     rows = []
     for method in published.methods(layout.published, backbone):
@@ -262,7 +271,7 @@ def reported_rows(layout: Layout, published: Published, backbone: str, section: 
         for (cell, metric), number in published.row(layout.published, backbone, method).items():
             ours = next((name for name, theirs in METRICS.items() if theirs == metric), metric)
             cells[f"{cell}.{ours}"] = Cell(number.value / 100, source=number.source, provenance=_origin(number))
-        rows.append(Row(method, "reported", cells, section))
+        rows.append(Row(method + suffix, "reported", cells, section))
     return rows
 
 

@@ -85,6 +85,10 @@ def table(run: Run, scorer: Protocol, cells: Mapping[str, Cell]) -> str:
             lines.append(_line(f"{name}, errors left out", cell, cell.mean_scored, metrics))
     lines.append("")
     reasons = {"meteor": "WordNet is not installed", "sbert_similarity": "give --sbert"}
+    if run.summary["n_unscored"]:
+        lines.append(
+            f"- the run is not finished: {run.summary['n_unscored']} questions have no answer yet and are not in n"
+        )
     lines += [f"- {metric}: unavailable ({reasons.get(metric, 'not applicable')})" for metric in missing]
     return "\n".join([*lines, ""])
 

@@ -70,6 +70,20 @@ def test_methods_that_did_not_run_are_reported_rows_and_never_ranked(tmp_path: P
     assert not [row for row in bare.rows if row.kind == "reported"]
 
 
+def test_another_backbones_numbers_say_whose_they_are(tmp_path: Path) -> None:
+    runs = _runs(tmp_path, ("memfly", share(60)), backbone="extractive")
+    (alone,) = _make("main", runs)
+    assert not [row for row in alone.rows if row.kind == "reported"], "no paper ran the extractive backbone"
+    (quoted,) = _make("main", runs, against="GPT-4o")
+    assert _row(quoted, "MemFly").published_label == "reported (GPT-4o)"
+    assert next(row.label for row in quoted.rows if row.kind == "reported") == "LoCoMo (GPT-4o)"
+    with pytest.raises(DataError, match="did you mean GPT-4o"):
+        _make("main", runs, against="GPT4o")
+    (everything,) = _make("main", runs, reported="all")
+    sections = {row.section for row in everything.rows if row.kind == "reported"}
+    assert {"GPT-4o (no run here)", "Qwen3-14B (no run here)", "Llama3.2-1b (no run here)"} <= sections
+
+
 def test_best_second_and_what_a_paired_test_cannot_tell_from_the_best(tmp_path: Path) -> None:
     close: Predict = lambda r: "banana" if r.id == "conv-3#0" else share(90)(r)  # noqa: E731
     (table,) = _make("main", _runs(tmp_path, ("memfly", share(90)), ("amem", close), ("mem0", share(10))))
