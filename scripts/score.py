@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eval.audit import audit_for
 from eval.categories import Category
 from eval.pairs import score_pairs
 from eval.records import write_atomic
@@ -47,6 +48,11 @@ def main(arguments: list[str]) -> int:
     path = run.folder / f"scores-{scorer.name}-{scorer.mode}.jsonl"
     write_scores(path, rows)
     print(table(run, scorer, cells), end="")
+    audit = audit_for([run], chosen.audit)
+    if audit is not None:
+        _, cells = score_run([r for r in run.records if r.id not in audit.corrupting], scorer)
+        print(f"\nWithout wrong golds ({audit.describe()}):\n")
+        print(table(run, scorer, cells), end="")
     print(path)
     return 0
 
@@ -181,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--protocol", choices=PROTOCOLS, help="default: the run's own")
     add("--mode", choices=MODES, help="as_is keeps the original scorer's bugs (default: the run's own, or fixed)")
     add("--out", type=Path, metavar="FILE", help="with --pairs: where the scored lines go (default: printed)")
+    add("--audit", metavar="FILE", help="known wrong golds: the table with and without them (none: not at all)")
     add("--sbert", action="store_true", help="sentence similarity too (loads all-MiniLM-L6-v2)")
     add("--slices", type=Path, metavar="FILE.parquet", help="write a row per question with what makes it hard")
     add("--data", type=Path, metavar="FILE", help="with --slices: the LoCoMo file the run was made on")

@@ -15,7 +15,7 @@ from memfly.embed import Hashing
 from scripts.cli import main
 from tests.support import latex
 from tests.support.fake_openai import FakeOpenAI
-from tests.support.fake_runs import perfect, share, write_run
+from tests.support.fake_runs import perfect, questions, share, write_run
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -172,3 +172,14 @@ def test_sentence_similarity_is_unavailable_until_asked_for(
     scores = [json.loads(line)["scores"] for line in (folder / "scores-amem-fixed.jsonl").read_text().splitlines()]
     assert scores[0]["sbert_similarity"] == pytest.approx(1.0)
     _refused(memfly("score", folder, "--sbert", "--protocol", "locomo"), "only the protocol amem")
+
+
+def test_a_configured_audit_gives_the_scores_twice(tmp_path: Path, memfly: Command) -> None:
+    issue = {"question_id": "locomo_0_qa0", "question": questions()[0].question, "error_type": "AMBIGUOUS"}
+    (tmp_path / "audit.json").write_text(json.dumps([issue]))
+    folder = write_run(tmp_path, audit=str(tmp_path / "audit.json"))
+    _, out, _ = memfly("score", folder)
+    assert "| multi_hop | 20 |" in out
+    assert "| multi_hop | 19 |" in out.split("Without wrong golds")[1]
+    _, out, _ = memfly("score", folder, "--audit", "none")
+    assert "Without wrong golds" not in out
