@@ -23,7 +23,7 @@ from memfly.index import Bm25Index, VectorIndex, rrf
 from memfly.system import MemorySystem, Services
 from memfly.tasks.base import Task
 from memfly.text import content_stems
-from memfly.types import Evidence, Question, Turn, in_time_order
+from memfly.types import Evidence, Question, Turn
 
 Retriever = Literal["bm25", "dense", "hybrid", "sum"]
 Source = Literal["auto", "file", "made"]
@@ -148,10 +148,10 @@ class Rag(MemorySystem):
         ranked = [int(i) for i in np.argsort(-scores, kind="stable")]
         if self.retriever in ("bm25", "hybrid"):
             ranked = [i for i in ranked if scores[i] > 0]  # neither index found the others
-        passages = [self.units[i].passage for i in ranked[: self.k]]
-        turns = tuple(dict.fromkeys(turn for passage in passages for turn in passage.turns))
-        shown = in_time_order(passages) if self.order == "time" else tuple(passages)
-        return Evidence(shown, turns, trace={"retriever": self.retriever, "units_found": len(ranked)})
+        best = ranked[: self.k]
+        turns = tuple(dict.fromkeys(turn for i in best for turn in self.units[i].passage.turns))
+        passages = tuple(self.units[i].passage for i in (sorted(best) if self.order == "time" else best))
+        return Evidence(passages, turns, trace={"retriever": self.retriever, "units_found": len(ranked)})
 
     async def _scores(self, query: str, index: _Index) -> Scores:
         size = len(self.units)

@@ -47,22 +47,22 @@ def turn_units(turns: Sequence[Turn]) -> list[Unit]:
 def chunk_units(turns: Sequence[Turn], size: int) -> list[Unit]:
     """mem0's RAG: lines "date | speaker: text", no captions, cut every `size` tokens without overlap.
 
-    A turn cut in two is credited to the chunk that holds the middle of its line.
+    A turn cut in two is credited to the chunk that holds the middle of its text.
     """
     lines = [f"{turn.date} | {turn.speaker}: {turn.text}\n" for turn in turns]
     middles, at = [], 0
-    for line in lines:
-        middles.append(at + len(line) // 2)
+    for turn, line in zip(turns, lines, strict=True):
         at += len(line)
+        middles.append(at - 1 - len(turn.text) // 2)
     units: list[Unit] = []
-    start, turn = 0, 0
+    end, done = 0, 0
     for text in split_tokens("".join(lines), size):
-        start += len(text)
-        first = turn
-        while turn < len(turns) and (middles[turn] < start or start >= at):
-            turn += 1
+        end += len(text)
+        first = done
+        while done < len(turns) and (middles[done] < end or end >= at):
+            done += 1
         time = turns[min(first, len(turns) - 1)].time
-        units.append(Unit(Passage(text.strip("\n"), tuple(t.id for t in turns[first:turn]), "", time), text, None))
+        units.append(Unit(Passage(text.strip("\n"), tuple(t.id for t in turns[first:done]), "", time), text, None))
     return units
 
 
