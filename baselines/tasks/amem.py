@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from memfly.tasks.base import Task, TaskOutput
 
 Phrase = Annotated[str, Field(max_length=200)]
 Phrases = Annotated[list[Phrase], Field(max_length=40)]
+LinkAction = Annotated[str, WithJsonSchema({"type": "string", "enum": ["strengthen"]})]
+Action = Annotated[str, WithJsonSchema({"type": "string", "enum": ["strengthen", "update_neighbor"]})]
+"""Offered as a choice, read as any text: an unknown action costs itself, not the whole reply."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,13 @@ class LinkOutput(TaskOutput):
     """Loose on purpose: unknown actions and bad positions are dropped and counted one by one in `baselines.amem`."""
 
     should_evolve: bool
-    actions: list[Annotated[str, Field(max_length=40)]] = Field(max_length=8)
+    actions: list[LinkAction] = Field(max_length=8)
     suggested_connections: list[int] = Field(max_length=64, description="positions of stored notes")
     tags_to_update: Phrases = Field(description="tags of the new note")
 
 
 class EvolveOutput(LinkOutput):
+    actions: list[Action] = Field(max_length=8)
     new_context_neighborhood: list[Annotated[str, Field(max_length=2000)]] = Field(max_length=64)
     new_tags_neighborhood: list[Phrases] = Field(max_length=64)
 

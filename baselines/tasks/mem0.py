@@ -49,12 +49,16 @@ class UpdateInput:
     date: str
 
 
+Event = Annotated[str, WithJsonSchema({"type": "string", "enum": ["ADD", "UPDATE", "DELETE", "NOOP"]})]
+"""Offered as a choice, read as any text: the original's NONE is understood, an unknown event skipped and counted."""
+
+
 class UpdateEntry(TaskOutput):
     """One decision. An integer id is read, so that it can be skipped and counted as the original does."""
 
     id: Annotated[str | int, WithJsonSchema({"type": "string", "maxLength": 20})] = ""
     text: str = Field(max_length=2000)
-    event: str = Field(max_length=20, description="ADD, UPDATE, DELETE or NOOP")
+    event: Event
     old_memory: str = Field(default="", max_length=2000, description="with UPDATE the text before; else empty")
 
 

@@ -72,7 +72,7 @@ async def test_ablations_make_the_calls_they_should(turns: tuple[Turn, ...]) -> 
 
 def test_the_link_only_call_offers_no_update() -> None:
     assert "update_neighbor" in AMEM_EVOLVE.system
-    assert "update_neighbor" not in AMEM_LINK.system
+    assert "update_neighbor" not in AMEM_LINK.system + str(AMEM_LINK.schema())
     assert "neighborhood" not in str(AMEM_LINK.schema())
     assert "neighborhood" in str(AMEM_EVOLVE.schema())
 
