@@ -19,7 +19,7 @@ from memfly.types import Usage
 
 __all__ = ["FUNCTIONS", "Extractive", "Function", "Tools"]
 
-VERSION = 4
+VERSION = 5
 """Raise it whenever a function's output changes: it is part of the cache key."""
 
 FUNCTIONS: Mapping[str, Function] = {

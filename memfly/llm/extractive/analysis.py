@@ -228,13 +228,13 @@ def _continues(tokens: tuple[Token, ...], position: int, start: int | None) -> b
         before = tokens[position - 1]
         if before.tag == "N" and token.tag in "AD":
             return False
-        return not (token.tag in "NA" and _asked_subject(tokens, position - 1))
+        return not (token.tag in "NA" and asked_subject(tokens, position - 1))
     joins = token.low in ("of", "&", "the", "for") and start is not None and tokens[position - 1].tag == "P"
     ahead = next((t for t in tokens[position + 1 : position + 3] if t.low != "the"), None)
     return joins and ahead is not None and ahead.tag == "P"
 
 
-def _asked_subject(tokens: tuple[Token, ...], position: int) -> bool:
+def asked_subject(tokens: tuple[Token, ...], position: int) -> bool:
     """A person's name between an auxiliary and the rest of a question ("does Anna bake"): no phrase goes over it."""
     token = tokens[position]
     return (

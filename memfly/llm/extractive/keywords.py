@@ -13,6 +13,7 @@ from memfly.llm.extractive.analysis import (
     Phrase,
     Token,
     analyse,
+    asked_subject,
     fold,
     phrases,
     quoted,
@@ -115,9 +116,14 @@ def is_small_talk(sentence: str) -> bool:
 
 @lru_cache(maxsize=20_000)
 def question_keywords(question: str) -> tuple[str, ...]:
-    """Three to five canonical (singular, lower case but for names) search phrases of a question."""
+    """Up to five canonical (singular, lower case but for names) search phrases of a question.
+
+    The person a question is about ("did Anna bake") is left out when two other phrases are there: the name stands in
+    hundreds of notes, and next to it a search by similar keywords brings in other persons' names.
+    """
     found: dict[str, str] = {title.casefold(): title for title in quoted(question)}
     verbs: list[str] = []
+    subjects: set[str] = set()
     for sentence in split_sentences(question):
         tokens = analyse(sentence).tokens
         for phrase in phrases(sentence):
@@ -127,11 +133,14 @@ def question_keywords(question: str) -> tuple[str, ...]:
             text = canonical(" ".join(t.text for t in words))
             if text and not all(w in lexicon.VAGUE_NOUNS for w in text.casefold().split()):
                 found.setdefault(text.casefold(), text)
+        subjects |= {t.text for i, t in enumerate(tokens) if asked_subject(tokens, i)}
         verbs += [lexicon.VERB_BASE.get(t.low, t.low) for t in tokens if t.tag == "V"]
     for verb in verbs:
         if len(found) < 3 and verb not in _PLAIN_VERBS:
             found.setdefault(verb, verb)
-    return tuple(text[:120] for text in list(found.values())[:MOST])
+    others = [text for text in found.values() if text not in subjects]
+    chosen = others if len(others) > 1 else [*others, *(text for text in found.values() if text in subjects)]
+    return tuple(text[:120] for text in chosen[:MOST])
 
 
 _PLAIN_VERBS = frozenset("go get do make have take use say tell think know want like need give come see mean".split())
