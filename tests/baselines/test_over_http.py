@@ -1,4 +1,4 @@
-"""A-MEM, Mem0, MemGPT and agentic RAG over HTTP: every mode of structured replies, and MemGPT's functions both ways.
+"""All systems with tasks of their own over HTTP: every mode of structured replies, and MemGPT's functions both ways.
 
 The server makes its replies up from the schema, so nothing sensible is said; what counts is that requests are accepted,
 replies are read, and what cannot be used is counted.
@@ -21,16 +21,21 @@ from memfly.system import Services
 from memfly.types import Question, Turn
 from tests.support.fake_openai import FakeOpenAI
 
+SMALL_PAGES = {"word_limit": 30, "start_threshold": 12, "tail_words": 10}
 METHODS = Path(__file__).resolve().parents[2] / "conf" / "method"
 
 
 @pytest.mark.parametrize("structured", ["json_schema", "guided"])
 @pytest.mark.parametrize("tool_calls", ["native", "json"])
-@pytest.mark.parametrize("method", ["amem", "amem_wo_me", "mem0", "agentic_rag", "memgpt"])
+@pytest.mark.parametrize(
+    "method",
+    "amem amem_wo_me mem0 agentic_rag memgpt rag_observations rag_summaries readagent readagent_s memorybank".split(),
+)
 async def test_a_run_over_http(
     tmp_path: Path, turns: tuple[Turn, ...], method: str, structured: str, tool_calls: str
 ) -> None:
     options: dict[str, Any] = yaml.safe_load((METHODS / f"{method}.yaml").read_text(encoding="utf-8"))
+    options |= SMALL_PAGES if method.startswith("readagent") else {}
     with FakeOpenAI() as server:
         data = {"kind": "openai", "model": "fake-model", "base_url": server.url, "structured": structured}
         embedder = Embedder(Hashing(64))
@@ -52,4 +57,5 @@ async def test_a_run_over_http(
     assert sum(role.parse_failures for role in [*tally.roles.values(), *asked.roles.values()]) == 0
     assert set(evidence.turn_ids) <= {turn.id for turn in turns[:6]}
     assert bool(offered) == (method == "memgpt" and tool_calls == "native")
-    assert not [name for name, count in system.stats().items() if name.endswith("_fallback") and count]
+    fallbacks = {name for name, count in system.stats().items() if name.endswith("_fallback") and count}
+    assert fallbacks <= {"break_fallback"}  # the server's number is no label of ReadAgent's
