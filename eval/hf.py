@@ -62,9 +62,11 @@ def load_dataset(source: Path | str) -> Any:
 
 def export(source: Path, to: Path) -> int:
     """Write that table as Parquet; gives the number of rows."""
+    from pyarrow import parquet
+
     to.parent.mkdir(parents=True, exist_ok=True)
-    table = load_dataset(source)
-    table.to_parquet(str(to))
+    table = load_dataset(source).data.table
+    parquet.write_table(table, to)  # without the progress bar of Dataset.to_parquet
     return int(table.num_rows)
 
 

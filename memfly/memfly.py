@@ -90,8 +90,8 @@ class MemFly(MemorySystem):
         note_view: NoteView = "both",
     ) -> None:
         for name, value in (("tau_m", tau_m), ("tau_l", tau_l)):
-            if not 0.0 <= value <= 1.0:
-                raise ConfigError(f"method.{name}: {value} is outside [0, 1]")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+                raise ConfigError(f"method.{name}: {value!r} is outside [0, 1]")
         if note_view not in ("context", "raw", "both"):
             raise ConfigError(f"method.note_view: {note_view!r} is none of context, raw, both")
         self.services, self.tau_m, self.tau_l = services, tau_m, tau_l

@@ -10,17 +10,19 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from memfly.errors import ConfigError
+from memfly.errors import ConfigError, MemflyError
 
 
 def run_config(composed: DictConfig, choices: dict[str, Any]) -> dict[str, Any]:
     """The composed configuration as plain data, with the names of the chosen method and backbone."""
     try:
         plain: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise ConfigError(f"config: {error.full_key} has no value; give {error.full_key}=...") from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"config: {_first_line(error)}") from None
     return {**plain, "method_name": _method_name(plain, choices), "llm_name": str(choices.get("llm"))}
@@ -31,8 +33,26 @@ def _method_name(plain: dict[str, Any], choices: dict[str, Any]) -> str:
     return str(plain["method"]["_target_"]).rpartition(".")[2] if chosen == "custom" else chosen
 
 
+_failed: dict[int, list[MemflyError]] = {}
+"""Users' errors of jobs, by the process that started them; see `job`."""
+
+
 def job(composed: DictConfig) -> float:
-    """One run. Returns the average F1, which Hydra's sweepers can optimise."""
+    """One run. Returns the average F1, which Hydra's sweepers can optimise.
+
+    An error goes round Hydra, which would put a line of its own before it, and leaves at the end of `main`; a job in
+    another process (Ray, Slurm) has only Hydra's way.
+    """
+    try:
+        return _run(composed)
+    except MemflyError as error:
+        if os.getpid() not in _failed:
+            raise
+        _failed[os.getpid()].append(error)
+        return float("nan")
+
+
+def _run(composed: DictConfig) -> float:
     from eval.config import validate
     from eval.progress import progress_for
     from eval.runner import execute
@@ -55,7 +75,7 @@ def compose(overrides: list[str]) -> dict[str, Any]:
             del composed.hydra
         return run_config(composed, choices)
     except HydraException as error:
-        raise ConfigError(_explain(error)) from None
+        raise ConfigError(_explain(error, overrides)) from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"config: {_first_line(error)}") from None
 
@@ -64,13 +84,21 @@ def main(arguments: list[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us as exceptions, and leave as one line
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's own method may live in the current folder
-    sys.argv = ["memfly run", *arguments]
+    multirun = [flag for flag in arguments if flag in ("-m", "--multirun")]
+    sys.argv = ["memfly run", *multirun, *(word for word in arguments if word not in multirun)]  # -m may stand anywhere
+    failed = _failed[os.getpid()] = []
     try:
         hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
     except HydraException as error:
-        raise ConfigError(_explain(error)) from None
+        raise ConfigError(_explain(error, arguments)) from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"config: {_first_line(error)}") from None
+    finally:
+        del _failed[os.getpid()]
+    if len(failed) > 1:
+        raise ConfigError(f"{len(failed)} jobs failed, the first with: {failed[0]}")
+    if failed:
+        raise failed[0]
     return 0
 
 
@@ -78,8 +106,13 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _explain(error: HydraException) -> str:
+def _explain(error: HydraException, arguments: list[str]) -> str:
     """Hydra's message in one line, with the nearest known name for a typo."""
+    if isinstance(error, OverrideParseException):
+        return f"config: cannot read {error.override!r}; write KEY=VALUE, in quotes where the shell would change it"
+    unknown = getattr(error.__cause__, "full_key", None)
+    if unknown:
+        return f"config: {unknown}: unknown option{_nearest_option(unknown, arguments)}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = error.__cause__
     detail = f" ({_first_line(cause)})" if cause is not None and not isinstance(cause, HydraException) else ""
@@ -96,12 +129,28 @@ def _explain(error: HydraException) -> str:
     return f"config: {' '.join(lines[:2]) if lines[0].endswith(':') else lines[0]}{detail}"
 
 
+def _nearest_option(path: str, arguments: list[str]) -> str:
+    """A hint for a mistyped key, from the configuration the other overrides make."""
+    from eval.config import nearest
+
+    parent, _, key = path.rpartition(".")
+    others = [word for word in arguments if "=" in word and not word.lstrip("+~").startswith(path)]
+    try:
+        node: Any = compose(others)
+        for part in filter(None, parent.split(".")):
+            node = node[part]
+    except (ConfigError, KeyError, TypeError):
+        return ""
+    known = [name for name in node if name not in ("method_name", "llm_name")] if isinstance(node, dict) else []
+    return nearest(key, known) if known else ""
+
+
 def _options(group: str) -> list[str]:
     from pathlib import Path
 
     import conf
 
-    return sorted(path.stem for path in (Path(str(conf.__file__)).parent / group).glob("*.yaml"))
+    return sorted(path.stem for path in (Path(str(conf.__file__)).parent / group).glob("[!_]*.yaml"))
 
 
 if __name__ == "__main__":
