@@ -6,23 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_module
-from omegaconf import DictConfig, OmegaConf, open_dict
-
 from eval.config import RunConfig, validate
 from eval.runner import RunResult, execute
-from scripts.run import run_config
+from scripts.run import compose
 from tests.support import talks
 
 
 def composed(*overrides: str) -> dict[str, Any]:
     """What `memfly run OVERRIDES` hands to `eval.config.validate`."""
-    with initialize_config_module("conf", version_base="1.3"):
-        config: DictConfig = compose("config", overrides=list(overrides), return_hydra_config=True)
-    choices: Any = OmegaConf.to_container(config.hydra.runtime.choices)
-    with open_dict(config):
-        del config["hydra"]
-    return run_config(config, choices)
+    return compose(list(overrides))
 
 
 def arguments(root: Path, *overrides: str) -> list[str]:
