@@ -1,7 +1,8 @@
 """The gate (tasks `gate`, `gate_merge`, `gate_one_strength`): redundancy and complementarity of two notes without a model.
 
 `s_red` is a logistic of content-root overlap (Dice, and containment of the new note in the old), embedding cosine and
-agreement of numbers, calendar words, negation and question form. `s_comp` is a logistic of cosine, shared keywords and shared names other than
+agreement of numbers, calendar words, negation and question form.
+`s_comp` is a logistic of cosine, shared keywords and shared names other than
 the persons the notes are about. The weights are set so that near-verbatim repeats pass 0.7 and distinct facts on one
 topic do not. They were calibrated on the bundled sample and on conversation conv-26 of LoCoMo ONLY; the other nine
 conversations are test data and were not looked at. The scores know nothing of the method's thresholds; the relation label
