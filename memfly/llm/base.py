@@ -78,6 +78,11 @@ class Reply:
     """Transport attempts this reply took (1 = no retry)."""
 
 
+def capped(tokens: int, most: int | None) -> int:
+    """A token limit, no larger than `most` where that is set."""
+    return tokens if most is None else min(tokens, most)
+
+
 class Backend(Protocol):
     """Answers calls. `identity` is every setting of it that can change a reply (kind, model, revision, mode ...)."""
 

@@ -113,6 +113,8 @@ class _Sampled(_Layers):
     temperature: float | None = Field(default=None, ge=0, le=2)
     """For every task, instead of the task's own."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    """No call asks for more completion tokens than this, whatever its task says; reasoning comes on top."""
     revision: str | None = None
     """Free label of the weights (a commit, a quantisation); part of the cache key, so set it when two servers give the
     same model name to different weights. `serve=auto` passes it on as --revision."""
@@ -171,6 +173,8 @@ class LocalConfig(_Sampled):
     threads: int = Field(default=1, ge=1)
     context: int = Field(default=8192, ge=256)
     """Tokens of prompt and reply together, per call under way."""
+    prefix_cache: bool = False
+    """Reuse the part of the last prompt that is the same. Faster, but replies may then differ with the order of calls."""
     chat_template: str | None = None
     """A file, for a GGUF file that carries no chat template."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memfly.errors import BackendError, ConfigError
-from memfly.llm.base import Call, Reply
+from memfly.llm.base import Call, Reply, capped
 from memfly.llm.config import LocalConfig
 from memfly.llm.redaction import one_line
 from memfly.llm.wire import bounded_schema, read_reply
@@ -52,6 +52,8 @@ class Local:
             "chat_template": self.config.chat_template,
             "temperature": self.config.temperature,
             "top_p": self.config.top_p,
+            "max_tokens": self.config.max_tokens,
+            "prefix_cache": self.config.prefix_cache,
         }
 
     async def complete(self, call: Call) -> Reply:
@@ -74,8 +76,8 @@ class Local:
             "temperature": call.temperature if self.config.temperature is None else self.config.temperature,
             "top_p": self.config.top_p,
             "seed": call.seed,
-            "max_tokens": call.max_tokens,
-            "cache_prompt": False,  # a prefix left by another call would change rounding, and with it the reply
+            "max_tokens": capped(call.max_tokens, self.config.max_tokens),
+            "cache_prompt": self.config.prefix_cache,  # what another call left changes rounding, and so may change replies
         }
         if self.config.structured == "json_schema":
             schema = {"name": call.task.name, "schema": bounded_schema(call.schema)}

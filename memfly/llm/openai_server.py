@@ -41,6 +41,7 @@ def identity(config: OpenAIConfig) -> dict[str, Any]:
         "reasoning_tokens": config.reasoning_tokens if config.thinking == "on" else 0,
         "temperature": config.temperature,
         "top_p": config.top_p,
+        "max_tokens": config.max_tokens,
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memfly.errors import BackendError
-from memfly.llm.base import Call, Reply
+from memfly.llm.base import Call, Reply, capped
 from memfly.llm.config import OpenAIConfig
 from memfly.llm.redaction import one_line
 from memfly.text import count_tokens
@@ -46,7 +46,7 @@ _REFUSED = _LENGTHS | {
 
 def request_body(call: Call, config: OpenAIConfig, *, own_server: bool) -> dict[str, Any]:
     """Body of the request. `own_server` is False for OpenAI's own, which wants `max_completion_tokens`."""
-    limit = call.max_tokens + (config.reasoning_tokens if config.thinking == "on" else 0)
+    limit = capped(call.max_tokens, config.max_tokens) + (config.reasoning_tokens if config.thinking == "on" else 0)
     body: dict[str, Any] = {
         "model": config.model,
         "messages": [{"role": role, "content": text} for role, text in call.messages],

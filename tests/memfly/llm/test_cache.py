@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memfly.errors import BackendError, ConfigError
 from memfly.llm.base import Reply
@@ -275,3 +277,13 @@ def test_commits_are_visible_to_other_connections_at_once(tmp_path: Path) -> Non
     other = sqlite3.connect(tmp_path / FILE_NAME)
     assert other.execute("SELECT COUNT(*) FROM replies").fetchone() == (1,)
     other.close()
+
+
+@given(text=st.text(max_size=60), reasoning=st.text(max_size=20), tokens=st.integers(0, 2**40), estimated=st.booleans())
+def test_any_reply_comes_back_as_it_was(text: str, reasoning: str, tokens: int, estimated: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / FILE_NAME)
+        reply = Reply(text, "stop", reasoning, Usage(tokens, 1, 2, estimated), "m", 0.25)
+        store.put("k", "b", "t", reply)
+        assert store.get("k") == replace(reply, from_cache=True)
+        store.close()

@@ -72,6 +72,12 @@ def test_thinking_goes_to_the_chat_template(thinking: str, expected: bool) -> No
     assert sent["max_tokens"] == 50 + 1000 * expected
 
 
+def test_a_cap_on_tokens_leaves_room_for_reasoning() -> None:
+    assert body(max_tokens=20)["max_tokens"] == 20
+    assert body(max_tokens=500)["max_tokens"] == 50
+    assert body(max_tokens=20, thinking="on", reasoning_tokens=1000)["max_tokens"] == 1020
+
+
 def test_no_thinking_setting_sends_nothing() -> None:
     assert "chat_template_kwargs" not in body()
 
