@@ -7,18 +7,16 @@ next thing starts, so a run killed at any moment continues where it was. A finis
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import os
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eval.answer import answer, prompt, render
 from eval.config import RunConfig, build_system, check_locomo_hash, method_options, system_class
+from eval.folder import check_writable, locked
 from eval.identity import manifest, memory_fingerprint, run_folder_name, run_identity, system_identity
 from eval.locomo import Dataset, load
 from eval.loggers import Logger, NoLogger, logger_for
@@ -34,10 +32,9 @@ from eval.records import (
     write_answers,
     write_atomic,
 )
-from eval.scoring import protocol
-from eval.summary import against_estimate, score_run, summarise_run, table, write_scores
+from eval.summary import write_results
 from memfly.embed import Embedder, Encoder, Hashing, MiniLM
-from memfly.errors import BackendError, BudgetExceeded, ConfigError, DataError, MemflyError, ParseError
+from memfly.errors import BackendError, BudgetExceeded, DataError, MemflyError, ParseError
 from memfly.llm.client import LLM
 from memfly.llm.config import llm_config
 from memfly.llm.extractive.base import Function
@@ -83,8 +80,8 @@ class Runner:
         self.cls = system_class(str(config.method.get("_target_", "")))
         self.options = method_options(self.cls, config.method)
         cache = Path(config.cache.dir)
-        _writable(self.root, "run_root")
-        _writable(cache, "cache.dir")
+        check_writable(self.root, "run_root")
+        check_writable(cache, "cache.dir")
         self._events: EventWriter | None = None
         self.embedder = Embedder(_encoder(config), cache / "embeddings.sqlite")
         try:
@@ -129,7 +126,7 @@ class Runner:
             await self.llm.aclose()
             return finished
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _lock(self.folder):
+        with locked(self.folder):
             return await self._run_locked()
 
     async def _run_locked(self) -> RunResult:
@@ -343,30 +340,22 @@ class Runner:
             records = read_answers(self.folder)
             infos = self.memories()
             process = before["process"]
-        scorer = protocol(self.config.scoring.protocol, self.config.scoring.mode)
-        rows, _ = score_run(records, scorer)
-        write_scores(self.folder / "scores.jsonl", rows)
-        data = {"name": self.dataset.name, "sha256": self.dataset.sha256, "captions": self.config.data.captions}
-        header = {
+        return write_results(self.folder, self._header(status), records, infos, process, self.config.scoring, wall_s)
+
+    def _header(self, status: str) -> dict[str, Any]:
+        return {
             "run": self.folder.name,
             "status": status,
             "method": self.config.method_name,
             "backbone": self.config.llm_name,
             "model": self.backends["llm"].get("model"),
             "embedder": self.config.embedder.kind,
-            "data": data,
+            "data": {"name": self.dataset.name, "sha256": self.dataset.sha256, "captions": self.config.data.captions},
             "prompt_set": self.config.answer.prompt_set,
             "token_budget": self.config.answer.token_budget,
             "seed": self.config.seed,
+            "n_questions": len(self.dataset.questions),
         }
-        n_asked = len(self.dataset.questions)
-        summary = summarise_run(records, infos, header, run_name=self.folder.name, scorer=scorer, n_asked=n_asked)
-        summary["memory"]["build_s"] = round(sum(info.build_s for info in infos), 3)
-        summary["wall_s"] = round(wall_s, 3)
-        summary["process"] = process
-        write_atomic(self.folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
-        write_atomic(self.folder / "table.md", table(summary) + against_estimate(self.folder, summary))
-        return summary
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:
@@ -390,32 +379,6 @@ async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
 def _encoder(config: RunConfig) -> Encoder:
     chosen = config.embedder
     return Hashing(chosen.dim) if chosen.kind == "hashing" else MiniLM(chosen.path)
-
-
-def _writable(folder: Path, setting: str) -> None:
-    """Fail before any call when results could not be kept."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".write-test-{os.getpid()}"
-        probe.write_bytes(b"x" * 4096)
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"{setting}: cannot write to {folder}: {error.strerror}; free space or choose another"
-        ) from None
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """One process per run folder; the lock goes away with the process, however it ends."""
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"{folder}: another process is working on this run; wait for it, or change the config"
-            ) from None
-        yield
 
 
 __all__ = ["MemflyError", "RunResult", "Runner", "execute"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.categories import Category
+from eval.config import ScoringConfig
 from eval.evidence import score_evidence, summarise
 from eval.memories import BuildInfo, merged_stats
 from eval.records import AnswerRecord, counts, dumps, write_atomic
@@ -127,6 +128,29 @@ def _error_kinds(records: Sequence[AnswerRecord]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
+def write_results(
+    run: Path,
+    header: Mapping[str, Any],
+    records: Sequence[AnswerRecord],
+    infos: Sequence[BuildInfo],
+    process: Mapping[str, Any],
+    scoring: ScoringConfig,
+    wall_s: float,
+) -> dict[str, Any]:
+    """scores.jsonl, summary.json and table.md of a run, whatever state it is in; `header` has its `n_questions`."""
+    scorer = protocol(scoring.protocol, scoring.mode)
+    rows, _ = score_run(records, scorer)
+    write_scores(run / "scores.jsonl", rows)
+    n_asked = header["n_questions"]
+    summary = summarise_run(records, infos, header, run_name=run.name, scorer=scorer, n_asked=n_asked)
+    summary["memory"]["build_s"] = round(sum(info.build_s for info in infos), 3)
+    summary["wall_s"] = round(wall_s, 3)
+    summary["process"] = dict(process)
+    write_atomic(run / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
+    write_atomic(run / "table.md", table(summary) + against_estimate(run, summary))
+    return summary
+
+
 def write_scores(path: Path, rows: Sequence[ScoredRow]) -> None:
     """scores.jsonl: one line per question with all metrics, or the error."""
     lines = [
@@ -182,10 +206,6 @@ def _percent(value: float | None) -> str:
 
 def _number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
-
-
-def scorer_for(name: str, mode: str) -> Protocol:
-    return protocol(name, mode)
 
 
 ESTIMATE = "estimate.json"
