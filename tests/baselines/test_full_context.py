@@ -12,6 +12,7 @@ from baselines.no_context import NoContext
 from eval.answer import render
 from eval.locomo import Dataset
 from memfly.errors import ConfigError
+from memfly.llm.extractive.evidence import read_item
 from memfly.text import count_tokens
 from memfly.types import Evidence, Question, Turn
 from tests.support.scripted import Scripted, services
@@ -90,6 +91,13 @@ async def test_the_window_is_kept(turns: tuple[Turn, ...]) -> None:
         evidence = await shown(turns, window=window)
         used = count_tokens("\n".join(render(p) for p in evidence.passages)) if len(evidence.passages) > 1 else 0
         assert used + count_tokens(QUESTION.text) + 150 <= window
+
+
+async def test_the_backbone_without_a_model_reads_the_rendering(turns: tuple[Turn, ...]) -> None:
+    lines = [line for p in (await shown(turns)).passages[1:] for line in read_item(render(p)) if line.speaker]
+    assert [line.speaker for line in lines].count("ada") == [turn.speaker for turn in turns].count("Ada")
+    assert len(lines) == len(turns)
+    assert lines[0].sentences[0].text == "Miso caught a mouse yesterday."
 
 
 @pytest.mark.parametrize("options", [{"order": "random"}, {"window": 150}, {"answer_tokens": -1}])

@@ -1,8 +1,9 @@
 """Evidence as the answerer sees it, taken apart again: lines with speaker and date, sentences, and their rank for a question.
 
 An evidence item is "<date label> | <text>", where the text may hold several lines: raw turns ("Speaker: text [shares a
-photo of: caption]") and restated contexts. A line that opens with a date label of its own uses that. A context sentence
-that repeats the raw turns of its own item is left out. Nothing here decides on an answer.
+photo of: caption]", or 'Speaker said, "text"' in LoCoMo's rendering) and restated contexts. A line that opens with a date
+label of its own uses that. A context sentence that repeats the raw turns of its own item is left out. Nothing here
+decides on an answer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import lru_cache
 from memfly.llm.extractive.analysis import Sentence, analyse, root, split_sentences
 from memfly.llm.extractive.dates import parse_label
 
-_SPEAKER = re.compile(r"^([^\W\d_][\w .'’-]{0,39}): (?=\S)")
+_SPEAKER = re.compile(r"^([^\W\d_][\w .'’-]{0,39}?)(?:: | said, \")(?=\S)")
 _CAPTION = re.compile(r"\[shares a photo of: ([^\]]*)\]?")
 _ABOUT = re.compile(r" ?\[about: ([^\]]*)\]")
 _OWN_DATE = re.compile(r"^[\[(]?([^|\n]{0,40}?\d{4}[^|\n\])]{0,12})(?:[\])]:?| \|)\s+")
@@ -66,7 +67,7 @@ def _read_line(text: str, day: date | None) -> Line | None:
     shown = text
     match = _SPEAKER.match(text)
     speaker = match[1].lower() if match else ""
-    text = text[match.end() :] if match else text
+    text = text[match.end() :].removesuffix('"' if '"' in match[0] else "") if match else text
     captions = _CAPTION.findall(text)
     sentences = [analyse(s) for s in split_sentences(_CAPTION.sub("", text))]
     sentences += [analyse(c.strip()) for c in captions if c.strip()]
