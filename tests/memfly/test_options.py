@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,13 +58,20 @@ def test_split_tokens_loses_nothing(text: str, size: int) -> None:
     assert all(pieces)
 
 
-@given(
-    st.recursive(
-        st.text(st.characters()) | st.integers() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
-    )
-)
-def test_whole_text_can_be_encoded_and_sound_text_stays(value: object) -> None:
+def nested(text: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
+    leaves = text | st.integers() | st.none()
+    return st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(text, inner), max_leaves=8)
+
+
+@given(nested(st.text()))
+def test_sound_text_stays_as_it_is(value: object) -> None:
     assert whole(value) == value
+
+
+@given(nested(st.text(st.characters(codec=None))))
+def test_any_text_can_be_written_afterwards(value: object) -> None:
+    json.dumps(whole(value), ensure_ascii=False).encode("utf-8")
+    assert whole(whole(value)) == whole(value)
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:
