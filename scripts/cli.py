@@ -22,6 +22,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("scripts.data:main", "fetch | check FILE | export RUN: the benchmark file and a run's answers as a table"),
     "estimate": ("scripts.estimate:main", "calls, tokens, time and dollars of a run, before it runs"),
     "verify": ("scripts.verify:main", "check a run folder against its own parts"),
+    "cache": ("scripts.cache:main", "stats | export | restore | prune: the cache of model replies"),
+    "serve": ("scripts.serve:main", "start a preset's vLLM server by hand and keep it until Ctrl-C"),
 }
 """Command -> (entry point, one line of help)."""
 

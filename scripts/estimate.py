@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--conversations", type=int, default=2, help="typical conversations to scale from (default 2)")
     parser.add_argument("--latency", type=float, default=1.0, help="seconds per call, for the time (default 1.0)")
     parser.add_argument("overrides", nargs="*", help="the same Hydra overrides as for `memfly run`")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_intermixed_args(arguments)
     config = validate(compose(chosen.overrides))
     with progress_for() as progress:
         found = estimate(config, conversations=chosen.conversations, progress=progress)

@@ -1,0 +1,54 @@
+"""`memfly cache stats | export | restore | prune`: the reply cache of a run root."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from pathlib import Path
+
+from memfly.errors import ConfigError
+from memfly.llm import cache
+
+DEFAULT = Path("results/runs/cache")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="memfly cache", description=__doc__)
+    parser.add_argument("--dir", type=Path, default=DEFAULT, help=f"cache folder (default {DEFAULT})")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("stats", help="replies, tokens and age by backend and task")
+    out = commands.add_parser("export", help="all replies as JSON lines, to share or to keep with a paper")
+    out.add_argument("file", type=Path)
+    back = commands.add_parser("restore", help="read an exported file; replies already there stay")
+    back.add_argument("file", type=Path)
+    less = commands.add_parser("prune", help="delete the replies that fit every condition given")
+    less.add_argument("--older-than-days", type=float)
+    less.add_argument("--task")
+    less.add_argument("--model")
+    chosen = parser.parse_args(arguments)
+    folder: Path = chosen.dir
+    if chosen.command != "restore" and not (folder / cache.FILE_NAME).is_file():
+        raise ConfigError(f"cache: no {cache.FILE_NAME} in {folder}; give the cache folder of a run root with --dir")
+    if chosen.command == "stats":
+        return show(folder)
+    if chosen.command == "export":
+        print(f"{chosen.file}: {cache.export(folder, chosen.file)} replies")
+    elif chosen.command == "restore":
+        print(f"{folder}: {cache.restore(folder, chosen.file)} replies added")
+    else:
+        age = None if chosen.older_than_days is None else chosen.older_than_days * 86400
+        count = cache.prune(folder, older_than_s=age, task=chosen.task, model=chosen.model)
+        print(f"{folder}: {count} replies deleted")
+    return 0
+
+
+def show(folder: Path) -> int:
+    print("| backend | task | replies | prompt tokens | completion tokens | characters | oldest | newest |")
+    print("|---|---|---:|---:|---:|---:|---|---|")
+    for row in cache.stats(folder):
+        oldest, newest = (datetime.datetime.fromtimestamp(row[k], datetime.UTC).date() for k in ("oldest", "newest"))
+        print(
+            f"| {str(row['backend'])[:12]} | {row['task']} | {row['replies']:,} | {row['prompt_tokens']:,} | "
+            f"{row['completion_tokens']:,} | {row['characters']:,} | {oldest} | {newest} |"
+        )
+    return 0
