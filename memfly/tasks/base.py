@@ -68,9 +68,9 @@ class Task(Generic[In, Out]):
     """Optional semantic check of a parsed reply against its input; raises ValueError with a message for the model."""
 
     tools: tuple[Tool, ...] = ()
-    """Functions the reply may call; `output` is then ToolOutput, and the system text describes them too. A server with a tools API is offered them there, any
-    other one is asked for the same as JSON: {"content": string, "calls": [{"name": string, "arguments": object}]}."""
-
+    """Functions the reply may call; `output` is then ToolOutput, and the system text describes them too. A server with
+    a tools API is offered them there, any other one is asked for the same as JSON:
+    {"content": string, "calls": [{"name": string, "arguments": object}]}."""
     max_items: Callable[[In], Mapping[str, int]] | None = None
     """Most entries an array of the output can hold for a given input (one verdict per candidate): decoding constrained
     by the schema then cannot run on. Replies with more are not refused."""
