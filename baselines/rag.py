@@ -151,7 +151,8 @@ class Rag(MemorySystem):
         best = ranked[: self.k]
         turns = tuple(dict.fromkeys(turn for i in best for turn in self.units[i].passage.turns))
         passages = tuple(self.units[i].passage for i in (sorted(best) if self.order == "time" else best))
-        return Evidence(passages, turns, trace={"retriever": self.retriever, "units_found": len(ranked)})
+        trace: dict[str, object] = {"retriever": self.retriever, "units_found": len(ranked)}
+        return Evidence(passages, turns, traceable=self.unit != "summaries", trace=trace)
 
     async def _scores(self, query: str, index: _Index) -> Scores:
         size = len(self.units)

@@ -57,10 +57,13 @@ class Bars:
 
     def start(self, kind: str, total: int, done: int = 0) -> None:
         task = self._progress.add_task(kind, total=total, completed=done, rate="")
-        self._tasks[kind] = (task, time.monotonic(), done)
+        self._tasks[kind] = (task, 0.0, done)  # the clock starts with the first one done
 
     def advance(self, kind: str, by: int = 1) -> None:
         task, started, before = self._tasks[kind]
+        if not started:
+            started = time.monotonic()
+            self._tasks[kind] = (task, started, before)
         self._progress.advance(task, by)
         done = self._progress.tasks[self._progress.task_ids.index(task)].completed - before
         self._progress.update(task, rate=f"{done / max(time.monotonic() - started, 1e-9):.1f}/s")
@@ -86,11 +89,13 @@ class Lines:
         self._stream.flush()
 
     def start(self, kind: str, total: int, done: int = 0) -> None:
-        now = time.monotonic()
-        self._state[kind] = [total, done, done, now, now]
+        self._state[kind] = [total, done, done, 0.0, 0.0]
 
     def advance(self, kind: str, by: int = 1) -> None:
         state = self._state[kind]
+        if not state[3]:  # the clock starts with the first one done, or waiting for the other kind would count
+            state[2] += by
+            state[3] = state[4] = time.monotonic()
         state[1] += by
         total, done, before, started, last = state
         now = time.monotonic()

@@ -46,6 +46,7 @@ class AnswerRecord(BaseModel):
     native: bool = Field(default=False, description="the system answered itself")
     shown_turns: list[str] = Field(default_factory=list, description="turn ids in the answerer's prompt, as shown")
     ranked_turns: list[str] = Field(default_factory=list, description="turn ids best first")
+    traceable: bool = Field(default=True, description="False: evidence recall is undefined for what was shown")
     passages: int = 0
     evidence_tokens: int = Field(default=0, description="o200k tokens of the evidence shown")
     calls: dict[str, dict[str, int]] = Field(default_factory=dict, description="logical calls and tokens by role")
@@ -66,8 +67,8 @@ class EventWriter:
         _end_torn_line(path)
         self._file = path.open("a", encoding="utf-8")
 
-    def write(self, kind: str, *, durable: bool = False, **fields: Any) -> None:
-        self._file.write(dumps({"kind": kind, **fields}) + "\n")
+    def write(self, kind: str, fields: Mapping[str, Any], *, durable: bool = False) -> None:
+        self._file.write(dumps({**fields, "kind": kind}) + "\n")
         if durable:
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -195,9 +195,9 @@ class Runner:
             await _all(self._question(system, question) for question in left)
 
     def _system(self, conversation: Conversation) -> MemorySystem:
-        def log(kind: str, **fields: Any) -> None:
+        def log(kind: str, /, **fields: Any) -> None:
             assert self._events is not None
-            self._events.write(kind, conversation=conversation.id, **fields)
+            self._events.write(kind, {**fields, "conversation": conversation.id})
 
         services = Services(
             llm=self.llm,
@@ -216,10 +216,10 @@ class Runner:
         info = self.store.load(fingerprint, system)
         turns = conversation.turns
         if info is not None:
-            self._events.write("memory_reused", conversation=conversation.id, fingerprint=fingerprint)
+            self._events.write("memory_reused", {"conversation": conversation.id, "fingerprint": fingerprint})
             self.progress.advance("turns", len(turns))
         else:
-            self._events.write("build_start", conversation=conversation.id, fingerprint=fingerprint)
+            self._events.write("build_start", {"conversation": conversation.id, "fingerprint": fingerprint})
             started = time.monotonic()
             with scope(conversation.id, "build") as tally:
                 try:
@@ -236,8 +236,7 @@ class Runner:
                 build_s=round(time.monotonic() - started, 3),
             )
             info = self.store.save(system, info)
-            stats = info.stats
-            self._events.write("build_end", durable=True, conversation=conversation.id, stats=stats)
+            self._events.write("build_end", {"conversation": conversation.id, "stats": info.stats}, durable=True)
         self.totals.infos[conversation.id] = info
 
     async def _build(self, system: MemorySystem, turns: Sequence[Turn]) -> None:
@@ -277,6 +276,7 @@ class Runner:
             "options": list(prompted.value.options),
             "shown_turns": list(dict.fromkeys(t for p in prompted.shown for t in p.turns)),
             "ranked_turns": list(evidence.ranked_turns),
+            "traceable": evidence.traceable,
             "passages": len(prompted.shown),
             "evidence_tokens": prompted.evidence_tokens,
             "trace": evidence.trace,
@@ -312,14 +312,14 @@ class Runner:
     def _keep(self, record: AnswerRecord, shown: tuple[str, ...] = ()) -> None:
         """The final record goes to disk before anything else happens with the question."""
         assert self._events is not None
-        self._events.write("answer", durable=True, record=record.model_dump(mode="json"), evidence=list(shown))
+        self._events.write("answer", {"record": record.model_dump(mode="json"), "evidence": list(shown)}, durable=True)
         self.progress.advance("questions")
 
     # -- results -------------------------------------------------------------------------------------------------
 
     def _write_manifest(self) -> None:
         extra = {
-            **({"probe": {}, **self.llm.startup.found} if self.llm.startup else {}),
+            **self._probed(),
             "run": self.folder.name,
             "memories": {c.id: self.fingerprint(c) for c in self.dataset.conversations},
         }
@@ -327,6 +327,18 @@ class Runner:
             manifest(self.config, self.identity, self.dataset, extra), indent=1, ensure_ascii=False, default=str
         )
         write_atomic(self.folder / "manifest.json", text)
+
+    def _probed(self) -> dict[str, Any]:
+        """What the start-up probe found; what an earlier process found when this one needed no server."""
+        if self.llm.startup is None:
+            return {}
+        if self.llm.startup.found:
+            return {"probe": {}, **self.llm.startup.found}
+        try:
+            before = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            before = {}
+        return {"probe": before.get("probe", {})}
 
     def _write_results(self, wall_s: float, status: str, before: dict[str, Any] | None = None) -> dict[str, Any]:
         """answers.jsonl, scores.jsonl, summary.json and table.md from the event log, whatever state the run is in."""

@@ -33,7 +33,8 @@ def score_record(scorer: Protocol, record: AnswerRecord) -> ScoredRow:
 
 
 def evidence_scores(record: AnswerRecord) -> Scores:
-    return score_evidence(record.gold_evidence, record.shown_turns, record.ranked_turns or None)
+    gold = record.gold_evidence if record.traceable else []
+    return score_evidence(gold, record.shown_turns, record.ranked_turns or None)
 
 
 def score_run(records: Sequence[AnswerRecord], scorer: Protocol) -> tuple[list[ScoredRow], dict[str, Cell]]:
@@ -161,10 +162,11 @@ def write_scores(path: Path, rows: Sequence[ScoredRow]) -> None:
 
 def table(summary: Mapping[str, Any]) -> str:
     """The run's own table in markdown: a row per category, both averages, both category-5 readings, evidence, cost."""
-    data = summary["data"]
+    data, model = summary["data"], summary.get("model")
+    backbone = f"{summary['backbone']} ({model})" if model else "extractive (no model)"
     metrics = [m for m in SHOWN if m in summary["average"]]
     lines = [
-        f"**{summary['method']}** on {summary['backbone']}, data {data['name']} ({data['sha256'][:8]}), protocol "
+        f"**{summary['method']}** on {backbone}, data {data['name']} ({data['sha256'][:8]}), protocol "
         f"{summary['protocol']} ({summary['mode']}), prompts {summary['prompt_set']}, seed {summary['seed']}",
         "",
         "| category | n | errors | " + " | ".join(m.upper() for m in metrics) + " |",

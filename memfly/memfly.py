@@ -37,7 +37,7 @@ from memfly.tasks.question import QUESTION
 from memfly.tasks.refine import SUBQUERY, SUFFICIENCY
 from memfly.text import stems
 from memfly.topics import TopicOptions, Topics
-from memfly.types import Evidence, Passage, Question, Turn, in_time_order
+from memfly.types import Evidence, Passage, Question, Turn
 
 Vector = npt.NDArray[np.float32]
 NoteView = Literal["context", "raw", "both"]
@@ -68,7 +68,7 @@ class MemFly(MemorySystem):
         SUBQUERY,
         ANSWER,
     )
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     def __init__(
         self,
@@ -252,10 +252,14 @@ class MemFly(MemorySystem):
         retriever = Retriever(self, services.llm, services.embedder, self.retrieval_options)
         notes, trace = await Refiner(retriever, services.llm, self.refine_options, self._lines).gather(question.text)
         ranked = tuple(dict.fromkeys(turn for i in notes for turn in self.graph.notes[i].turns))
-        return Evidence(in_time_order([self._passage(i) for i in notes]), ranked, trace=trace)
+        return Evidence(self._passages(notes), ranked, trace=trace)
 
     def _lines(self, notes: Sequence[int]) -> tuple[str, ...]:
-        return tuple(f"{p.date} | {p.text}" for p in in_time_order([self._passage(i) for i in notes]))
+        return tuple(f"{p.date} | {p.text}" for p in self._passages(notes))
+
+    def _passages(self, notes: Sequence[int]) -> tuple[Passage, ...]:
+        """In time order: ids count up with the notes' first turns, also inside a session, whose turns share one time."""
+        return tuple(self._passage(i) for i in sorted(notes))
 
     def _passage(self, note_id: int) -> Passage:
         """The note as shown: context, raw pieces, or both; a piece from another session carries its own date."""

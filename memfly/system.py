@@ -22,10 +22,10 @@ from memfly.types import Evidence, Question, SessionNotes, Turn
 class EventLog(Protocol):
     """Receives the memory steps that matter (merge, link, append, fallback), as they happen."""
 
-    def __call__(self, kind: str, **fields: Any) -> None: ...
+    def __call__(self, kind: str, /, **fields: Any) -> None: ...
 
 
-def _ignore(kind: str, **fields: Any) -> None:
+def _ignore(kind: str, /, **fields: Any) -> None:
     """The default event log: keeps nothing."""
 
 

@@ -6,11 +6,8 @@ import re
 from functools import cache, lru_cache
 from typing import Any
 
-from nltk.stem.porter import PorterStemmer
-
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 _HALF = re.compile(r"[\ud800-\udfff]")
-_STEMMER = PorterStemmer()
 
 STOPWORDS = frozenset(
     "a an and are as at be been but by did do does for from had has have he her hers him his how i if in into is it its "
@@ -24,10 +21,17 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower().replace("\u2019", "'"))
 
 
+@cache
+def _stemmer() -> Any:
+    from nltk.stem.porter import PorterStemmer  # a second of imports, paid only when something is stemmed
+
+    return PorterStemmer()
+
+
 @lru_cache(maxsize=200_000)
 def stem(word: str) -> str:
     """Porter stem of one lower-cased word, its possessive ending removed first."""
-    return str(_STEMMER.stem(word.removesuffix("'s")))
+    return str(_stemmer().stem(word.removesuffix("'s")))
 
 
 def stems(text: str) -> list[str]:

@@ -102,6 +102,8 @@ class Evidence:
     answer: str | None = None
     trace: dict[str, object] = field(default_factory=dict)
     """What retrieval did (rounds, queries, pool sizes), for the record only."""
+    traceable: bool = True
+    """False when what is shown has no single source turns (summaries): evidence recall is then undefined, not 0."""
 
     @property
     def turn_ids(self) -> tuple[str, ...]:

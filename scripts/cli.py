@@ -74,9 +74,17 @@ def guarded(work: Callable[[list[str]], int], arguments: list[str]) -> int:
         return fail(f"memfly: {one_line(error)}")
     except KeyboardInterrupt:
         return fail("memfly: interrupted; run the same command again to continue", 128 + signal.SIGINT)
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - the reader of a pipe has gone; nothing is left to say
-        return 0
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            return _reader_gone()
+        where = f": {error.filename}" if error.filename else ""
+        return fail(f"memfly: {error.strerror or error}{where}; what is on disk is kept, run again once it is mended")
+
+
+def _reader_gone() -> int:
+    """The reader of our pipe has ended; nothing is left to say."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    return 0
 
 
 def one_line(error: Exception) -> str:

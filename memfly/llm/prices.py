@@ -43,7 +43,6 @@ PRICES: dict[str, Price] = {
     "gpt-4o": _GPT_4O,
     "gpt-4o-2024-08-06": _GPT_4O,
     "gpt-4o-2024-11-20": _GPT_4O,
-    "gpt-4o-2024-05-13": Price(5.00, 5.00, 15.00),
     "gpt-4o-mini": _GPT_4O_MINI,
     "gpt-4o-mini-2024-07-18": _GPT_4O_MINI,
 }

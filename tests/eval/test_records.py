@@ -34,8 +34,8 @@ DOWN = BackendError("server\ndown " + "x" * 900, transient=False)
 def write(path: Path, *records: AnswerRecord) -> None:
     events = EventWriter(path)
     for item in records:
-        events.write("merge", note=3)
-        events.write("answer", durable=True, record=item.model_dump(mode="json"))
+        events.write("merge", {"note": 3})
+        events.write("answer", {"record": item.model_dump(mode="json")}, durable=True)
     events.close()
 
 
@@ -63,8 +63,8 @@ def test_a_torn_line_costs_that_line_only(cut: int, tmp_path: Path) -> None:
 def test_a_durable_event_is_on_disk_before_write_returns(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     events = EventWriter(path)
-    events.write("link", a=1)
-    events.write("answer", durable=True, record={})
+    events.write("link", {"a": 1})
+    events.write("answer", {"record": {}}, durable=True)
     assert [event["kind"] for event in read_lines(path)] == ["link", "answer"]
     events.close()
 

@@ -19,7 +19,7 @@ from memfly.types import Usage
 
 __all__ = ["FUNCTIONS", "Extractive", "Function", "Tools"]
 
-VERSION = 5
+VERSION = 6
 """Raise it whenever a function's output changes: it is part of the cache key."""
 
 FUNCTIONS: Mapping[str, Function] = {
