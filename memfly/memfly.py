@@ -113,7 +113,7 @@ class MemFly(MemorySystem):
         self.keyword_vectors: dict[str, Vector] = {}
         self.counts: Counter[str] = Counter()
         self._dense = VectorIndex(services.embedder.dim)
-        self._sparse = Bm25Index()
+        self.sparse = Bm25Index()
         self._matrix: Vectors | None = None
         self._names: list[str] = []
         self._recent: list[Turn] = []
@@ -158,7 +158,7 @@ class MemFly(MemorySystem):
             return []
         sizes = self.candidate_options
         dense = [i for i, _ in self._dense.search(draft.vector, sizes.k_dense)]
-        sparse = [i for i, _ in self._sparse.search(_terms(draft.context, draft.keywords.values()), sizes.k_sparse)]
+        sparse = [i for i, _ in self.sparse.search(_terms(draft.context, draft.keywords.values()), sizes.k_sparse)]
         return [self.graph.notes[i] for i, _ in rrf([dense, sparse])[: sizes.n]]
 
     async def _gate(self, turn: Turn, draft: Draft) -> tuple[Decision, str]:
@@ -220,7 +220,7 @@ class MemFly(MemorySystem):
         """Bring the indices up to the note's present state."""
         self.note_vectors[note.id] = vector
         self._dense.set(note.id, vector)
-        self._sparse.set(note.id, _terms(note.context, self._phrases(note)))
+        self.sparse.set(note.id, _terms(note.context, self._phrases(note)))
         for key in note.keywords:
             if key not in self.keyword_vectors:
                 self.keyword_vectors[key] = draft.keyword_vectors[key]
@@ -317,7 +317,7 @@ class MemFly(MemorySystem):
         for note in self.graph.notes.values():
             self.note_vectors[note.id] = note_rows[note.id]
             self._dense.set(note.id, note_rows[note.id])
-            self._sparse.set(note.id, _terms(note.context, self._phrases(note)))
+            self.sparse.set(note.id, _terms(note.context, self._phrases(note)))
 
 
 def _merged_context(output: Any, decision: Decision) -> str:

@@ -1,13 +1,14 @@
 """Tri-pathway retrieval: topic, keyword and neighbour lists fused by RRF (MemFly 3.4.1; spec/memfly.md section 7).
 
-Reads the memory and changes nothing. Ours: a list is ordered by cosine(question, h_n), ties by note id; the neighbour
-list is a third RRF list (or is appended after the fused two); a plain dense pathway is off by default.
+Reads the memory and changes nothing. Ours: a list is ordered by cosine(question, h_n), ties by note id (`order` offers BM25
+instead); the neighbour list is a third RRF list, or is appended after the fused two; a plain dense pathway is off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -17,16 +18,17 @@ from pydantic import Field, field_validator
 from memfly.embed import Embedder, Vectors
 from memfly.errors import ParseError
 from memfly.graph import MemoryGraph
-from memfly.index import rrf
+from memfly.index import Bm25Index, rrf
 from memfly.keywords import canonical_map
 from memfly.llm.client import LLM
 from memfly.options import Options
 from memfly.tasks.question import QUESTION, QuestionInput
-from memfly.text import STOPWORDS, words
+from memfly.text import STOPWORDS, stems, words
 from memfly.topics import Topics
 
 Pathway = Literal["topic", "keyword", "neighbour", "dense"]
 Vector = npt.NDArray[np.float32]
+_NO_SCORES: Mapping[int, float] = MappingProxyType({})
 
 
 class RetrievalOptions(Options):
@@ -36,6 +38,8 @@ class RetrievalOptions(Options):
     k_dense: int = Field(default=20, ge=1)
     """Length of the dense list, where `pathways` has it."""
     k_final: int = Field(default=20, ge=1)
+    order: Literal["cosine", "bm25", "both"] = "cosine"
+    """How notes are ordered inside a list: by cosine or by BM25 to the question, or by the RRF of both orders."""
     rrf_constant: float = Field(default=60.0, gt=0)
     neighbours: Literal["list", "append"] = "list"
     directed: bool = False
@@ -55,6 +59,7 @@ class MemoryView(Protocol):
     graph: MemoryGraph
     topics: Topics
     note_vectors: dict[int, Vector]
+    sparse: Bm25Index
 
     @property
     def keyword_names(self) -> list[str]: ...
@@ -90,7 +95,8 @@ class Retriever:
                 True,
             )
         vectors = await self.embedder.embed([question, topic, *keys])
-        lists = self._lists(vectors[0], vectors[1], vectors[2:])
+        scores = self.memory.sparse.scores(stems(question)) if self.options.order != "cosine" else {}
+        lists = self._lists(vectors[0], vectors[1], vectors[2:], scores)
         fused = self._fuse(lists)[: self.options.k_final]
         trace: dict[str, Any] = {"query": question, "topic": topic, "keywords": keys}
         trace.update({f"n_{name}": len(found) for name, found in lists.items()})
@@ -98,20 +104,23 @@ class Retriever:
             trace["parse_fallback"] = True
         return Retrieved(tuple(fused), trace)
 
-    def _lists(self, question: Vector, topic: Vector, keys: Vectors) -> dict[str, list[int]]:
+    def _lists(
+        self, question: Vector, topic: Vector, keys: Vectors, scores: Mapping[int, float] = _NO_SCORES
+    ) -> dict[str, list[int]]:
+        """The pathways' lists; `scores` are the notes' BM25 scores for the question, where `order` uses them."""
         memory, options = self.memory, self.options
         lists: dict[str, list[int]] = {}
         if "topic" in options.pathways:
             members = [k for t in memory.topics.nearest(topic, options.k_topic) for k in memory.topics.members[t]]
-            lists["topic"] = self._order(self._carriers(members), question)
+            lists["topic"] = self._order(self._carriers(members), question, scores)
         if "keyword" in options.pathways:
-            lists["keyword"] = self._order(self._carriers(self._near_keywords(keys)), question)
+            lists["keyword"] = self._order(self._carriers(self._near_keywords(keys)), question, scores)
         if "dense" in options.pathways:
-            lists["dense"] = self._order(memory.graph.notes, question)[: options.k_dense]
+            lists["dense"] = self._order(memory.graph.notes, question, scores)[: options.k_dense]
         if "neighbour" in options.pathways:
             start = {note for found in lists.values() for note in found}
             near = memory.graph.neighbours(start, directed=options.directed)
-            lists["neighbour"] = self._order(near, question)
+            lists["neighbour"] = self._order(near, question, scores)
         return lists
 
     def _fuse(self, lists: dict[str, list[int]]) -> list[tuple[int, float]]:
@@ -138,9 +147,15 @@ class Retriever:
             found.update((names[int(i)], None) for i in order)
         return list(found)
 
-    def _order(self, notes: Iterable[int], question: Vector) -> list[int]:
-        vectors = self.memory.note_vectors
-        return sorted(notes, key=lambda note: (-float(np.dot(vectors[note], question)), note))
+    def _order(self, notes: Iterable[int], question: Vector, scores: Mapping[int, float] = _NO_SCORES) -> list[int]:
+        vectors, found, how = self.memory.note_vectors, list(notes), self.options.order
+        by_cosine = sorted(found, key=lambda note: (-float(np.dot(vectors[note], question)), note))
+        if how == "cosine":
+            return by_cosine
+        by_bm25 = sorted(by_cosine, key=lambda note: -scores.get(note, 0.0))
+        if how == "bm25":
+            return by_bm25
+        return [note for note, _ in rrf([by_cosine, by_bm25], self.options.rrf_constant)]
 
 
 def pool(rounds: Sequence[Retrieved], k_final: int) -> list[int]:

@@ -57,7 +57,7 @@ async def stages(system: MemFly, question: Question) -> dict[str, list[int]]:
     lists = retriever._lists(vectors[0], vectors[1], vectors[2:])
     fused = pool([await retriever.retrieve(question.text)], K)
     reachable = list(dict.fromkeys(note for notes in lists.values() for note in notes))
-    scores = system._sparse.scores(stems(question.text))
+    scores = system.sparse.scores(stems(question.text))
     by_bm25 = sorted(reachable, key=lambda note: (-scores.get(note, 0.0), note))
     every = retriever._order(system.graph.notes, vectors[0])
     out = {f"{name}, whole list": notes for name, notes in lists.items()}

@@ -137,7 +137,7 @@ async def test_merge_unites_pieces_and_keywords_and_asks_f_merge_once(turns: tup
     (vector,) = system.services.embedder.encoder.encode([note.context])
     assert system.note_vectors[0].tobytes() == vector.tobytes()
     assert system._dense.search(vector, 1)[0][0] == 0
-    assert [i for i, _ in system._sparse.search(["vet"], 9)] == [0], "the sparse index holds the merged text"
+    assert [i for i, _ in system.sparse.search(["vet"], 9)] == [0], "the sparse index holds the merged text"
 
 
 async def test_link_stores_the_note_and_joins_it_to_all_over_tau_l(turns: tuple[Turn, ...]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from memfly.embed import Embedder
 from memfly.graph import MemoryGraph, Piece
+from memfly.index import Bm25Index, rrf
 from memfly.llm.client import LLM
 from memfly.retrieve import RetrievalOptions, Retrieved, Retriever, pool
 from memfly.topics import Topics
@@ -58,6 +59,10 @@ class Memory:
         self.note_vectors = {
             0: axis(1, 0.1), 1: axis(1), 2: axis(0, 1), 3: axis(0.2, 1), 4: axis(0, 0, 1), 5: axis(0, 0, 0, 1)
         }  # fmt: skip
+
+        self.sparse = Bm25Index()
+        for note in self.graph.notes.values():
+            self.sparse.set(note.id, [*note.keywords, "race"] if note.id == 2 else note.keywords)
 
     def keyword_matrix(self) -> Any:
         return np.stack([self.vectors[name] for name in self.keyword_names])
@@ -110,6 +115,20 @@ async def test_directed_links_are_followed_from_newer_to_older_only() -> None:
     assert (await lists(art | {"directed": True}, topic=axis(0, 0, 1)))["neighbour"] == [0]
     assert (await lists(art))["neighbour"] == [4]
     assert (await lists(art | {"directed": True}))["neighbour"] == []
+
+
+async def test_the_order_inside_a_list_may_be_bm25_or_both() -> None:
+    async def keyword_list(order: str) -> list[int]:
+        made = retriever({"order": order, "pathways": ["topic", "keyword"], "k_topic": 3})
+        vectors = await made.embedder.embed(["Q?", "the topic", "Bikes"])
+        return made._lists(vectors[0], vectors[1], vectors[2:], made.memory.sparse.scores(["race", "bike"]))["topic"]
+
+    by_cosine, by_bm25 = await keyword_list("cosine"), await keyword_list("bm25")
+    assert by_cosine == [1, 0, 3, 2, 4]
+    assert by_bm25[:2] == [2, 3] or by_bm25[:2] == [3, 2]
+    assert by_bm25[2:] == [1, 0, 4], "notes without a query word keep their order by cosine"
+    assert sorted(await keyword_list("both")) == sorted(by_cosine)
+    assert await keyword_list("both") == [note for note, _ in rrf([by_cosine, by_bm25])]
 
 
 async def test_equal_cosines_are_ordered_by_note_id() -> None:
