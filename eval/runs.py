@@ -22,7 +22,7 @@ from eval.records import AnswerRecord, read_answers, read_lines
 from eval.scoring.protocol import Protocol, Scores
 from eval.stats import average_seeds
 from eval.summary import evidence_scores, score_record
-from memfly.errors import DataError
+from memfly.errors import ConfigError, DataError
 from memfly.llm.base import stable_hash
 
 EVIDENCE_METRICS = ("evidence_recall", "evidence_hit", "evidence_precision")
@@ -132,6 +132,8 @@ def load_run(folder: Path | str, *, finished: bool = True) -> Run:
 def discover(root: Path, pattern: str = "*") -> list[Run]:
     """All finished runs right under `root` whose folder name matches `pattern`, in the order of their names."""
     found = []
+    if "/" in pattern:
+        raise ConfigError(f"--runs {pattern}: matches names of run folders under {root}; give paths as RUN or with --root")
     for path in sorted(root.glob(pattern)):
         if (path / "summary.json").is_file() and (path / "manifest.json").is_file():
             run = load_run(path, finished=False)

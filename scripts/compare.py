@@ -15,7 +15,7 @@ from memfly.errors import DataError
 
 
 def main(arguments: list[str]) -> int:
-    chosen = _parser().parse_args(arguments)
+    chosen = _parser().parse_intermixed_args(arguments)
     if not 0 < chosen.alpha < 1:
         raise DataError(f"--alpha {chosen.alpha}: give a number between 0 and 1, such as 0.05")
     runs = [load_run(folder) for folder in chosen.runs]

@@ -25,7 +25,7 @@ from memfly.errors import ConfigError, DataError
 
 def main(arguments: list[str]) -> int:
     parser = _parser()
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_intermixed_args(arguments)
     if (chosen.run is None) == (chosen.pairs is None):
         raise DataError("score: name a run folder, or --pairs FILE")
     if chosen.pairs is not None:

@@ -21,7 +21,7 @@ KINDS = (*LAYOUTS, "sensitivity", "efficiency", "controls")
 
 
 def main(arguments: list[str]) -> int:
-    chosen = _parser().parse_args(arguments)
+    chosen = _parser().parse_intermixed_args(arguments)
     tables = _tables(chosen)
     text = FORMATS[chosen.format](tables)
     if chosen.out is None:
