@@ -133,7 +133,9 @@ def discover(root: Path, pattern: str = "*") -> list[Run]:
     """All finished runs right under `root` whose folder name matches `pattern`, in the order of their names."""
     found = []
     if "/" in pattern:
-        raise ConfigError(f"--runs {pattern}: matches names of run folders under {root}; give paths as RUN or with --root")
+        raise ConfigError(
+            f"--runs {pattern}: matches names of run folders under {root}; give paths as RUN or with --root"
+        )
     for path in sorted(root.glob(pattern)):
         if (path / "summary.json").is_file() and (path / "manifest.json").is_file():
             run = load_run(path, finished=False)
