@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from eval.answer import AnswerOptions
 from eval.locomo import LOCOMO10_SHA256, SAMPLE, Captions
 from memfly.errors import ConfigError
+from memfly.llm.redaction import redact
 from memfly.options import Options
 from memfly.system import MemorySystem, Services
 
@@ -85,11 +86,15 @@ class RunConfig(Options):
     scoring: ScoringConfig
     logger: LoggerConfig
     cache: CacheConfig
-    run_root: str
+    run_root: str = Field(min_length=1)
     seed: int = 0
     concurrency: int = Field(default=16, ge=1)
     """Questions in flight, conversations in flight, and turns prefetched per conversation, each at most this many. Does
     not change results, so it is no part of the run's identity."""
+
+
+_MESSAGES = {"extra_forbidden": "unknown option", "tuple_type": "give a list, such as [a,b]"}
+"""Own words for pydantic's kinds of fault that speak of Python."""
 
 
 def validate(config: Mapping[str, Any]) -> RunConfig:
@@ -100,8 +105,22 @@ def validate(config: Mapping[str, Any]) -> RunConfig:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
         hint = _nearest(first, dict(config)) if first["type"] == "extra_forbidden" else ""
-        message = "unknown option" if first["type"] == "extra_forbidden" else first["msg"]
+        message = _MESSAGES.get(first["type"], first["msg"])
         raise ConfigError(f"config: {path}: {message}{hint}") from None
+
+
+def shown(config: RunConfig) -> dict[str, Any]:
+    """The configuration as it may be written or sent: without logins in addresses and words that look like keys."""
+    plain = config.model_dump(mode="json")
+    return plain | {"llm": _redacted(plain["llm"])}
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _redacted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redacted(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def _nearest(error: Any, config: Mapping[str, Any]) -> str:

@@ -130,7 +130,12 @@ def table(found: Estimate, config: RunConfig, *, latency_s: float) -> str:
     total_completion = sum(r.completion_tokens for r in found.roles.values())
     lines.append(f"| **all** | {found.calls:,.0f} | {total_prompt:,.0f} | {total_completion:,.0f} |")
     seconds = found.seconds(latency_s, config.concurrency)
-    money = "price not known: give llm.price" if found.usd is None else f"${found.usd:,.2f} (prices of {PRICES_AS_OF})"
+    if found.usd is None:
+        money = "price not known: give llm.price"
+    elif found.usd == 0:
+        money = "none per token (no model, or a server of your own; llm.price sets a price)"
+    else:
+        money = f"${found.usd:,.2f} ({'prices of ' + PRICES_AS_OF if config.llm.get('price') is None else 'llm.price'})"
     per_100 = "" if not found.usd else f", ${100 * found.usd / found.n_questions:,.2f} per 100 questions"
     lines += [
         "",

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.config import RunConfig
+from eval.config import RunConfig, shown
 from eval.locomo import Dataset
 from memfly import CODE_VERSION, VERSION
 from memfly.llm.base import stable_hash
@@ -115,7 +115,7 @@ def manifest(
         "code_version": CODE_VERSION,
         "hash": stable_hash(identity),
         "identity": identity,
-        "config": config.model_dump(mode="json"),
+        "config": shown(config),
         "data": {
             "name": dataset.name,
             "sha256": dataset.sha256,

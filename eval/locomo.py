@@ -174,7 +174,7 @@ class _Reader:
 
     def _turn(self, item: Any, session: int, time: datetime, date: str, where: str) -> Turn:
         data = _need(item, dict, where)
-        caption = data.get("blip_caption") or None
+        caption = _text(data, "blip_caption", where) if data.get("blip_caption") else None
         if self.captions == "none" or (self.captions == "with_url" and not data.get("img_url")):
             caption = None
         text = _text(data, "text", where) if data.get("text") is not None else ""
@@ -215,6 +215,8 @@ class _Reader:
 def _category(value: Any, where: str) -> Category:
     """1 to 5, as a number or as its digit in a text."""
     try:
+        if isinstance(value, bool):
+            raise ValueError
         return Category(int(value) if isinstance(value, str) else value)
     except ValueError:
         raise DataError(f"{where}: category {value!r} is not one of 1 to 5") from None

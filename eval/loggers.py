@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from eval.config import LoggerConfig, RunConfig
+from eval.config import LoggerConfig, RunConfig, shown
 from memfly.errors import ConfigError
+from memfly.llm.redaction import one_line
 
 
 class Logger(Protocol):
@@ -33,25 +34,36 @@ class WandbLogger:
         if options.mode == "online" and not os.environ.get("WANDB_API_KEY"):
             raise ConfigError("logger.mode=online needs WANDB_API_KEY in the environment; offline needs nothing")
         settings = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False)
-        self._run = wandb.init(
-            project=options.project,
-            entity=options.entity,
-            group=options.group,
-            tags=list(options.tags),
-            mode=options.mode,
-            id=folder.name,
-            name=folder.name,
-            dir=str(folder),
-            config=config.model_dump(mode="json", exclude={"run_root", "cache"}),
-            resume="allow",
-            reinit="finish_previous",
-            settings=settings,
-        )
+        try:
+            self._run = wandb.init(
+                project=options.project,
+                entity=options.entity,
+                group=options.group,
+                tags=list(options.tags),
+                mode=options.mode,
+                id=folder.name,
+                name=folder.name,
+                dir=str(folder),
+                config={key: value for key, value in shown(config).items() if key not in ("run_root", "cache")},
+                resume="allow",
+                reinit="finish_previous",
+                settings=settings,
+            )
+        except wandb.errors.Error as error:
+            raise ConfigError(
+                f"logger=wandb: {one_line(str(error))}; logger.mode=offline keeps it in the run folder for `wandb sync`"
+            ) from None
 
     def finish(self, summary: Mapping[str, Any], exit_code: int) -> None:
         numbers = {key: value for key, value in flatten(summary) if isinstance(value, (int, float))}
         self._run.log(numbers)
         self._run.finish(exit_code=exit_code)
+
+
+def log_finished(options: LoggerConfig, config: RunConfig, folder: Path, summary: Mapping[str, Any]) -> None:
+    """Send a run that had been finished before, unless it was sent from its folder already."""
+    if options.kind == "wandb" and not (folder / "wandb").is_dir():
+        logger_for(options, config, folder).finish(summary, 0)
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

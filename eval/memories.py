@@ -46,7 +46,7 @@ class MemoryStore:
         folder = self.folder(fingerprint)
         try:
             info = BuildInfo.model_validate_json((folder / "info.json").read_text(encoding="utf-8"))
-        except (OSError, ValidationError):
+        except (OSError, UnicodeDecodeError, ValidationError):
             return None
         sound = info.format == FORMAT and all(_sha256(folder / name) == digest for name, digest in info.files.items())
         return info if sound else None

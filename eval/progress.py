@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from types import TracebackType
@@ -118,5 +119,8 @@ class Silent(Lines):
 
 
 def progress_for(stream: TextIO | None = None) -> Progress:
-    """Bars when standard error is a terminal, lines otherwise."""
-    return Bars() if (stream or sys.stderr).isatty() else Lines()
+    """Bars when standard error is a terminal, lines otherwise, nothing when it is closed."""
+    shown: TextIO | None = stream or sys.stderr
+    if shown is None:
+        return Silent(stream=io.StringIO())
+    return Bars() if shown.isatty() else Lines()

@@ -102,8 +102,9 @@ def load_published(path: Path = PUBLISHED) -> Published:
                     rows.setdefault(key, {})[line["category"], line["metric"]] = value
                 except (KeyError, TypeError, ValueError) as error:
                     raise DataError(f"{path}:{number}: not a published number ({error}); see its README") from None
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot read the published numbers ({error.strerror}); give --published FILE"
-        ) from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{path}: cannot read the published numbers ({reason}); give --published FILE") from None
+    if not rows:
+        raise DataError(f"{path}: holds no published number; give --published FILE")
     return Published(rows)

@@ -16,10 +16,10 @@ from typing import Any
 
 from eval.answer import answer, prompt, render
 from eval.config import RunConfig, build_system, check_locomo_hash, method_options, system_class
-from eval.folder import check_writable, locked
+from eval.folder import check_writable, finished_summary, locked
 from eval.identity import manifest, memory_fingerprint, run_folder_name, run_identity, system_identity
 from eval.locomo import Dataset, load
-from eval.loggers import Logger, NoLogger, logger_for
+from eval.loggers import Logger, NoLogger, log_finished, logger_for
 from eval.memories import BuildInfo, MemoryStore
 from eval.progress import Progress, Silent
 from eval.records import (
@@ -124,6 +124,7 @@ class Runner:
         if finished is not None:
             self.embedder.close()
             await self.llm.aclose()
+            log_finished(self.config.logger, self.config, self.folder, finished.summary)
             return finished
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder):
@@ -157,15 +158,8 @@ class Runner:
 
     def _finished(self) -> RunResult | None:
         """The stored result, if the run is complete and has no errors that another try could mend."""
-        path = self.folder / "summary.json"
-        if not path.is_file() or not (self.folder / "answers.jsonl").is_file():
-            return None
-        try:
-            summary = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            return None
-        complete = summary.get("status") == "finished" and not summary["n_error"] and not summary["n_unscored"]
-        if not complete:
+        summary = finished_summary(self.folder)
+        if summary is None:
             return None
         scoring = self.config.scoring
         if (summary["protocol"], summary["mode"]) != (scoring.protocol, scoring.mode):

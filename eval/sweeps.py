@@ -155,9 +155,9 @@ def _table(
         f"protocol {facts['protocol']} ({facts['mode']}), prompt set {facts['prompt_set']}, data {facts['data']}, "
         f"questions {facts['questions']}"
     )
+    size = f"{len(points)} point" + "s" * (len(points) > 1)
     legend = (
-        f"Percent, ± standard error clustered by conversation; {len(points)} points, {errors} errors, counted as 0. "
-        + MARKS.strip()
+        f"Percent, ± standard error clustered by conversation; {size}, {errors} errors, counted as 0. " + MARKS.strip()
     )
     title = f"{first.method} on {first.backbone}: {what} over {' x '.join(axes)}; {told}"
     title += f"; without {len(without)} questions whose gold is wrong" if without else ""

@@ -44,6 +44,9 @@ def verify(run: Path) -> list[Check]:
             out.append(Check(name, True, check()))
         except (_BrokenError, DataError) as problem:
             out.append(Check(name, False, str(problem)))
+        except (KeyError, TypeError, ValueError, OSError) as problem:  # what it reads is not what a run writes
+            detail = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+            out.append(Check(name, False, f"cannot be read as `memfly run` writes it ({detail})"))
     return out
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 from memfly.errors import ConfigError
 from memfly.llm import cache
+from memfly.llm.base import stable_hash
 
 DEFAULT = Path("results/runs/cache")
 
@@ -43,12 +47,29 @@ def main(arguments: list[str]) -> int:
 
 
 def show(folder: Path) -> int:
+    rows = cache.stats(folder)
+    if not rows:
+        print(f"{folder}: no replies")
+        return 0
     print("| backend | task | replies | prompt tokens | completion tokens | characters | oldest | newest |")
     print("|---|---|---:|---:|---:|---:|---|---|")
-    for row in cache.stats(folder):
+    for row in rows:
         oldest, newest = (datetime.datetime.fromtimestamp(row[k], datetime.UTC).date() for k in ("oldest", "newest"))
         print(
-            f"| {str(row['backend'])[:12]} | {row['task']} | {row['replies']:,} | {row['prompt_tokens']:,} | "
+            f"| {_backend(row['backend'])} | {row['task']} | {row['replies']:,} | {row['prompt_tokens']:,} | "
             f"{row['completion_tokens']:,} | {row['characters']:,} | {oldest} | {newest} |"
         )
     return 0
+
+
+def _backend(identity: str) -> str:
+    """Model, revision and a short hash of a backend's identity, which tells apart what differs in sampling alone."""
+    known: dict[str, Any] = json.loads(identity)
+    label = "@".join(str(known[key]) for key in ("model", "revision") if known.get(key))
+    return f"{label or known.get('kind', '?')} ({stable_hash(known, 6)})"
+
+
+if __name__ == "__main__":
+    from scripts.cli import guarded
+
+    sys.exit(guarded(main, sys.argv[1:]))

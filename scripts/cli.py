@@ -6,6 +6,7 @@ Nothing heavy is imported before the command is known, so `memfly --help` answer
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -68,6 +69,8 @@ def guarded(work: Callable[[list[str]], int], arguments: list[str]) -> int:
     """Exit code of the work: its own, 2 for a user's error (one line), 130 for Ctrl-C."""
     from memfly.errors import MemflyError
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that cannot show "±" gets it escaped, not a crash
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return work(arguments)
     except MemflyError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from eval.audit import audit_for
@@ -81,3 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", metavar="FILE", help='write it all as JSON ("-": standard output)')
     parser.add_argument("--csv", metavar="FILE", help='write the tests as CSV ("-": standard output)')
     return parser
+
+
+if __name__ == "__main__":
+    from scripts.cli import guarded
+
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -68,3 +69,9 @@ def describe(file: Path) -> int:
     for line in data.oddities:
         print(f"  {line}")
     return 0
+
+
+if __name__ == "__main__":
+    from scripts.cli import guarded
+
+    sys.exit(guarded(main, sys.argv[1:]))

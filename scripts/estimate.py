@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from eval.config import validate
 from eval.estimate import estimate, keep, table
@@ -24,3 +25,9 @@ def main(arguments: list[str]) -> int:
     if kept is not None:
         print(f"kept for comparison with the run: {kept}")
     return 0
+
+
+if __name__ == "__main__":
+    from scripts.cli import guarded
+
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -33,7 +33,7 @@ def _method_name(plain: dict[str, Any], choices: dict[str, Any]) -> str:
     return str(plain["method"]["_target_"]).rpartition(".")[2] if chosen == "custom" else chosen
 
 
-_failed: dict[int, list[MemflyError]] = {}
+_failed: dict[int, list[MemflyError | OSError]] = {}
 """Users' errors of jobs, by the process that started them; see `job`."""
 
 
@@ -45,7 +45,7 @@ def job(composed: DictConfig) -> float:
     """
     try:
         return _run(composed)
-    except MemflyError as error:
+    except (MemflyError, OSError) as error:
         if os.getpid() not in _failed:
             raise
         _failed[os.getpid()].append(error)
@@ -78,6 +78,8 @@ def compose(overrides: list[str]) -> dict[str, Any]:
         raise ConfigError(_explain(error, overrides)) from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"config: {_first_line(error)}") from None
+    except ValueError as error:
+        raise _as_config_error(error) from None
 
 
 def main(arguments: list[str]) -> int:
@@ -93,6 +95,8 @@ def main(arguments: list[str]) -> int:
         raise ConfigError(_explain(error, arguments)) from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"config: {_first_line(error)}") from None
+    except ValueError as error:
+        raise _as_config_error(error) from None
     finally:
         del _failed[os.getpid()]
     if len(failed) > 1:
@@ -100,6 +104,13 @@ def main(arguments: list[str]) -> int:
     if failed:
         raise failed[0]
     return 0
+
+
+def _as_config_error(error: ValueError) -> Exception:
+    """Hydra's bare ValueError for `method=null`; any other is a bug and stays what it is."""
+    if str(error).startswith("Config group override"):
+        return ConfigError("config: a group needs the name of a choice, such as method=memfly; null is none")
+    return error
 
 
 def _first_line(error: BaseException) -> str:

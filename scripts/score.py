@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def main(arguments: list[str]) -> int:
         raise DataError("score: name a run folder, or --pairs FILE")
     if chosen.pairs is not None:
         return _pairs(chosen)
+    if chosen.out is not None:
+        raise DataError("--out: only --pairs takes one; a run's scores go into its folder")
     run = load_run(chosen.run, finished=False)
     if chosen.judge:
         return _judge(run, chosen)
@@ -60,6 +63,8 @@ def main(arguments: list[str]) -> int:
 def _pairs(chosen: argparse.Namespace) -> int:
     if chosen.protocol is None:
         raise DataError(f"--pairs: say which protocol: --protocol {' | '.join(PROTOCOLS)}")
+    if chosen.sbert or chosen.judge or chosen.slices or chosen.audit:
+        raise DataError("--pairs: --sbert, --judge, --slices and --audit need a run, not pairs")
     scorer = protocol(chosen.protocol, chosen.mode or "fixed")
     lines = [json.dumps(row, ensure_ascii=False) for row in score_pairs(chosen.pairs, scorer)]
     text = "".join(line + "\n" for line in lines)
@@ -209,3 +214,9 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError("give 1 or more")
     return value
+
+
+if __name__ == "__main__":
+    from scripts.cli import guarded
+
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -37,3 +38,9 @@ def main(arguments: list[str]) -> int:
         raise ConfigError(f"serve: the server ended by itself; its log ends: {server.tail()}")
     finally:
         server.stop()
+
+
+if __name__ == "__main__":
+    from scripts.cli import guarded
+
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -115,3 +115,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--figure", type=Path, metavar="FILE", help="sensitivity: draw it, as FILE.png and FILE.pdf")
     add("--data", type=Path, metavar="FILE", help="controls: a LoCoMo file (default: the bundled sample)")
     return parser
+
+
+if __name__ == "__main__":
+    from scripts.cli import guarded
+
+    sys.exit(guarded(main, sys.argv[1:]))

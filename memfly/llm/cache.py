@@ -209,7 +209,7 @@ def restore(cache_dir: Path, source: Path) -> int:
             rows = (tuple(json.loads(line)[name] for name in names) for line in lines if line.strip())
             store._db.executemany(_INSERT.replace("REPLACE", "IGNORE"), rows)
             return store._db.total_changes - before
-    except (ValueError, KeyError, OSError) as error:
+    except (ValueError, KeyError, TypeError, sqlite3.Error, OSError) as error:
         raise ConfigError(f"{source}: not an exported reply cache ({error})") from None
     finally:
         store.close()

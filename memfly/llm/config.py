@@ -5,12 +5,15 @@ No behaviour: `stack.py` builds what is described here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from memfly.errors import ConfigError
+from memfly.llm.redaction import redact
 
 
 def _switch(value: Any) -> Any:
@@ -154,8 +157,9 @@ class OpenAIConfig(_Sampled):
         if self.base_url and self.base_urls:
             raise ValueError("give base_url or base_urls, not both")
         for url in self.urls:
-            if not url.startswith(("http://", "https://")):
-                raise ValueError(f"{url!r} is not an http:// or https:// address")
+            _check_address(url)
+        if self.api_key_env is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.api_key_env):
+            raise ValueError("api_key_env is the name of an environment variable with the key, not the key itself")
         return self
 
     @property
@@ -177,6 +181,19 @@ class LocalConfig(_Sampled):
     """Reuse the part of the last prompt that is the same. Faster, but replies may then differ with the order of calls."""
     chat_template: str | None = None
     """A file, for a GGUF file that carries no chat template."""
+
+
+def _check_address(url: str) -> None:
+    """Raises ValueError, without the address where it may hold a key."""
+    parts = urlsplit(url)
+    if parts.query or parts.fragment:
+        raise ValueError("an address has no ? or #; it ends in /v1, and a key comes by api_key_env")
+    try:
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number or too large
+        sound = False
+    if not sound:
+        raise ValueError(f"{redact(url)!r} is not an http:// or https:// address")
 
 
 LLMConfig = ExtractiveConfig | OpenAIConfig | LocalConfig

@@ -85,6 +85,10 @@ def main() -> None:
             assert found.answers == whole.answers, f"trial {number}: answers.jsonl differs"
             assert found.summary == whole.summary, f"trial {number}: summary.json differs"
             assert found.calls - whole.calls <= found.kills * CONCURRENCY, f"trial {number}: {found.calls} calls paid"
+            print(
+                f"trial {number + 1}: killed {found.kills} times, equal, {found.calls - whole.calls} calls again",
+                flush=True,
+            )
         print(
             f"{chosen.trials} runs killed {kills} times in all and resumed: answers.jsonl and summary.json equal every "
             f"time; {extra} calls asked again, at most {kills * CONCURRENCY} were in flight"

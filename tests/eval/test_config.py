@@ -144,6 +144,8 @@ def test_an_ablation_changes_what_it_says_and_nothing_else(method: str, talk_fil
         (["data.captions=some"], "config: data.captions: Input should be 'all', 'with_url' or 'none'"),
         (["answer.prompt_set=mine"], "config: answer.prompt_set: Input should be 'amem', 'open' or 'locomo'"),
         (["data.limit_questions=0"], "config: data.limit_questions: Input should be greater than or equal to 1"),
+        (["run_root="], "config: run_root: String should have at least 1 character"),
+        (["data.conversations=conv-26"], "config: data.conversations: give a list, such as [a,b]"),
         (["scoring.protocol=x"], "config: scoring.protocol: Input should be 'amem', 'locomo' or 'mem0'"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eval.config import LoggerConfig
+from eval.config import LoggerConfig, shown
 from eval.loggers import NoLogger, flatten, logger_for
 from memfly.errors import ConfigError
 from tests.support.runs import config, run
@@ -82,3 +82,39 @@ def test_a_broken_run_tells_wandb_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
         run(tmp_path, "seed=1")
     assert ended == [("finished", 0), ("failed", 1)]
     assert json.loads(next((tmp_path / "runs").glob("*/summary.json")).read_text())
+
+
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATA", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name))
+
+
+def test_a_run_finished_without_wandb_is_sent_once_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offline(tmp_path, monkeypatch)
+    first = run(tmp_path, "data.conversations=[cleo-dev]")
+    assert runs(tmp_path) == []
+    for _ in range(2):
+        assert run(tmp_path, "logger=wandb", "data.conversations=[cleo-dev]").reused
+        assert [path.stem for path in runs(tmp_path)] == [f"run-{first.folder.name}"]
+
+
+def test_wandb_s_own_failure_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    def unreachable(**_: Any) -> None:
+        raise wandb.errors.CommError("no such host:\n api.wandb.ai")
+
+    monkeypatch.setattr(wandb, "init", unreachable)
+    with pytest.raises(ConfigError, match=r"^logger=wandb: no such host: api\.wandb\.ai; logger\.mode=offline keeps it"):
+        run(tmp_path, "logger=wandb")
+
+
+def test_a_login_in_an_address_is_neither_sent_nor_written(tmp_path: Path) -> None:
+    address = "http://ann:hidden-pass@127.0.0.1:1/v1"
+    chosen = config(tmp_path, "llm=openai", "llm.model=m", f"llm.base_urls=[{address}]")
+    assert address in chosen.llm["base_urls"]
+    assert "hidden-pass" not in json.dumps(shown(chosen))
+    assert shown(chosen)["llm"]["base_urls"] == ["http://***@127.0.0.1:1/v1"]
+    assert shown(chosen)["method"] == chosen.model_dump(mode="json")["method"]

@@ -67,9 +67,10 @@ def _older(text: str) -> str:
         lambda folder: (folder / "info.json").unlink(),
         lambda folder: (folder / "info.json").write_text("{"),
         lambda folder: (folder / "info.json").write_text("{}"),
+        lambda folder: (folder / "info.json").write_bytes(b"\xff\x00\xca"),
         lambda folder: (folder / "info.json").write_text(_older((folder / "info.json").read_text())),
     ],
-    ids=["changed", "missing", "no info", "torn info", "empty info", "older format"],
+    ids=["changed", "missing", "no info", "torn info", "empty info", "binary info", "older format"],
 )  # fmt: skip
 def test_a_damaged_memory_is_not_used_and_is_replaced(damage: Any, tmp_path: Path) -> None:
     store = stored(tmp_path)

@@ -117,6 +117,29 @@ def test_lost_answers_are_made_again_from_the_log(tmp_path: Path, calls: Counter
     assert lasting(again.summary) == lasting(result.summary)
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "answers.jsonl", "scores.jsonl", "summary.json", "table.md"])
+@pytest.mark.parametrize("content", [None, b"", b"\xff\x00\xca", b"[1]", b"{}\n"], ids=["gone", "empty", "binary", "list", "{}"])
+def test_damaged_results_of_a_finished_run_are_made_again_from_the_log(
+    name: str, content: bytes | None, tmp_path: Path, calls: Counter[str]
+) -> None:
+    if name == "table.md" and content is not None:
+        pytest.skip("a text for people, not read again")
+    result = run(tmp_path)
+    assert run(tmp_path).reused
+    before = (result.folder / name).read_bytes()
+    (result.folder / name).unlink()
+    if content is not None:
+        (result.folder / name).write_bytes(content)
+    calls.clear()
+    again = run(tmp_path)
+    assert not calls
+    assert not again.reused
+    assert lasting(again.summary) == lasting(result.summary)
+    if name.endswith(".jsonl"):
+        assert (result.folder / name).read_bytes() == before
+    assert run(tmp_path).reused
+
+
 def test_concurrency_does_not_change_a_byte(tmp_path: Path) -> None:
     one, many = run(tmp_path / "a", "concurrency=1"), run(tmp_path / "b", "concurrency=16")
     assert one.folder.name == many.folder.name
