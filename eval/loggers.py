@@ -33,7 +33,14 @@ class WandbLogger:
             raise ConfigError("logger=wandb needs the package wandb: pip install wandb, or use logger=none") from None
         if options.mode == "online" and not os.environ.get("WANDB_API_KEY"):
             raise ConfigError("logger.mode=online needs WANDB_API_KEY in the environment; offline needs nothing")
-        settings = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False)
+        settings = wandb.Settings(
+            silent=True,
+            console="off",
+            disable_git=True,
+            save_code=False,
+            x_disable_meta=True,  # the command line may hold an address with a login
+            x_disable_stats=True,
+        )
         try:
             self._run = wandb.init(
                 project=options.project,

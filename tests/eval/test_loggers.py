@@ -47,6 +47,7 @@ def test_offline_writes_one_run_per_job_and_no_secret(tmp_path: Path, monkeypatc
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setattr("sys.argv", ["memfly run", "llm.base_url=http://ann:hidden-pass@host/v1"])
     logged: list[dict[str, Any]] = []
     import wandb
 
@@ -57,6 +58,7 @@ def test_offline_writes_one_run_per_job_and_no_secret(tmp_path: Path, monkeypatc
     again = run(tmp_path, "logger=wandb", "data.conversations=[cleo-dev]")
     assert again.reused
     files = runs(tmp_path)
+    assert all(b"hidden-pass" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert [path.stem.removeprefix("run-") for path in files] == sorted([first.folder.name, second.folder.name])
     assert first.folder in next(p for p in files if first.folder.name in p.name).parents
     assert logged[0]["average.f1"] == first.summary["average"]["f1"]
@@ -107,7 +109,9 @@ def test_wandb_s_own_failure_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
         raise wandb.errors.CommError("no such host:\n api.wandb.ai")
 
     monkeypatch.setattr(wandb, "init", unreachable)
-    with pytest.raises(ConfigError, match=r"^logger=wandb: no such host: api\.wandb\.ai; logger\.mode=offline keeps it"):
+    with pytest.raises(
+        ConfigError, match=r"^logger=wandb: no such host: api\.wandb\.ai; logger\.mode=offline keeps it"
+    ):
         run(tmp_path, "logger=wandb")
 
 

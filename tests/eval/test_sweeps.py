@@ -37,6 +37,9 @@ def test_one_axis_is_a_series_of_metrics(tmp_path: Path) -> None:
     (table,) = sweeps.make(runs, protocol("amem"), CHOICES, axes=["k"])
     assert [row.label for row in table.rows] == ["k = 10", "k = 20", "k = 30"]
     assert {"average.f1", "average.evidence_hit", "n", "tokens"} <= {column.key for column in table.columns}
+    assert any("; 3 points, 0 errors" in note for note in table.notes)
+    (alone,) = sweeps.make(runs[:1], protocol("amem"), CHOICES, axes=["k"])
+    assert any("; 1 point, 0 errors" in note for note in alone.notes)
 
 
 def test_what_cannot_be_a_grid_is_one_line(tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ def test_a_bad_published_line_is_named(tmp_path: Path) -> None:
         load_published(path)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"table,backbone\n", b'"\n'])
+def test_a_file_without_published_numbers_is_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_bytes(content)
+    with pytest.raises(DataError, match=r"p\.csv: .*; give --published FILE$"):
+        load_published(tmp_path / "p.csv")
+
+
 def test_main_table_puts_the_printed_number_and_the_gap_under_each_cell(tmp_path: Path) -> None:
     (table,) = _make("main", _runs(tmp_path, ("memfly", share(60)), ("amem", share(30)), ("rag_bm25", share(20))))
     ours = _row(table, "MemFly")

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 
 import scripts.cli as cli
 from memfly import VERSION
 from memfly.errors import DataError
+from tests.support.fake_openai import FakeOpenAI
+from tests.support.fake_runs import write_run
+from tests.support.runs import arguments
 
 HEAVY = (
     "torch",
@@ -86,3 +94,52 @@ def test_a_closed_pipe_is_no_error() -> None:
 def test_the_installed_command_is_this_one() -> None:
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="memfly")
     assert script.value == "scripts.cli:main"
+
+
+def test_a_closed_standard_error_is_no_error(tmp_path: Path) -> None:
+    words = shlex.join([sys.executable, "-m", "scripts.cli", "run", *arguments(tmp_path, "method=no_context")])
+    done = subprocess.run(["sh", "-c", f"{words} 2>&-"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "no_context-extractive-talks-" in done.stdout
+
+
+def test_an_ascii_terminal_gets_escapes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scripts.cli", "table", "ablation", str(write_run(tmp_path))]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\xb1" in done.stdout
+
+
+@pytest.mark.parametrize("command", sorted(cli.COMMANDS))
+def test_every_script_is_the_command(command: str) -> None:
+    path = Path(cli.__file__).parent / f"{command}.py"
+    done = subprocess.run(
+        [sys.executable, str(path), "--help"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"memfly {command}" in done.stdout
+
+
+def test_the_cache_by_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    folder = tmp_path / "cache"
+    with FakeOpenAI() as server:
+        words = arguments(
+            tmp_path, "llm=openai", "llm.model=fake-model", f"llm.base_url={server.url}", "method=no_context"
+        )
+        assert cli.main(["run", *words, f"cache.dir={folder}"]) == 0
+    GlobalHydra.instance().clear()
+    capsys.readouterr()
+    assert cli.main(["cache", "--dir", str(folder), "stats"]) == 0
+    assert re.search(r"^\| fake-model \([0-9a-f]{6}\) \| answer \| 10 \|", capsys.readouterr().out, re.MULTILINE)
+    assert cli.main(["cache", "--dir", str(folder), "prune", "--model", "fake-model"]) == 0
+    assert "10 replies deleted" in capsys.readouterr().out
+    assert cli.main(["cache", "--dir", str(folder), "stats"]) == 0
+    assert capsys.readouterr().out == f"{folder}: no replies\n"
+    assert cli.main(["cache", "--dir", str(tmp_path / "none"), "stats"]) == 2
+    assert "no replies.sqlite in" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -56,6 +57,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["data.conversations=[nope]"], "data.conversations: no conversation 'nope'"),
     (["method=memfyl"], "config: no method called 'memfyl'; did you mean memfly?"),
     (["method=qqqq"], "config: no method called 'qqqq'; there are agentic_rag, amem,"),
+    (["method=null"], "config: a group needs the name of a choice, such as method=memfly; null is none"),
     (["llm=extractiv"], "config: no llm called 'extractiv'; did you mean extractive?"),
     (["experiment=nope"], "config: no experiment called 'nope'"),
     (["method.tua_m=1"], "config: method.tua_m: unknown option; did you mean tau_m?"),
@@ -102,6 +104,16 @@ def test_a_good_run_prints_its_table_and_folder(memfly: Memfly, tmp_path: Path) 
     code, again, err = memfly()
     assert (code, err) == (0, "")
     assert again.strip().endswith("(finished before, nothing was called)")
+
+
+def test_a_full_disk_is_one_line(memfly: Memfly, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("eval.runner.execute", full)
+    code, out, err = memfly()
+    assert (code, out) == (2, "")
+    assert err == "memfly: No space left on device; what is on disk is kept, run again once it is mended\n"
 
 
 def test_a_grid_over_thresholds_is_one_folder_per_point(memfly: Memfly, tmp_path: Path) -> None:

@@ -67,6 +67,15 @@ def test_score_pairs(tmp_path: Path, memfly: Command) -> None:
     _refused(memfly("score", tmp_path), "no summary.json")
 
 
+def test_options_that_would_do_nothing_are_refused(tmp_path: Path, memfly: Command) -> None:
+    pairs = tmp_path / "p.jsonl"
+    pairs.write_text('{"prediction": "x", "reference": "x", "category": 1}\n')
+    _refused(memfly("score", write_run(tmp_path), "--out", tmp_path / "o.jsonl"), "--out: only --pairs takes one")
+    for option in (["--sbert"], ["--slices", tmp_path / "s.parquet"], ["--audit", "none"]):
+        result = memfly("score", "--pairs", pairs, "--protocol", "amem", *option)
+        _refused(result, "need a run, not pairs")
+
+
 def test_judge_over_a_server(tmp_path: Path, memfly: Command) -> None:
     def grade(body: dict[str, Any]) -> str:
         asked = body["messages"][1]["content"]

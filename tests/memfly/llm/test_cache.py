@@ -214,6 +214,11 @@ async def test_stats_export_restore_prune(tmp_path: Path) -> None:
     assert export(tmp_path, tmp_path / "out.jsonl") == 4
     assert restore(tmp_path / "copy", tmp_path / "out.jsonl") == 4
     assert restore(tmp_path / "copy", tmp_path / "out.jsonl") == 0
+    for line in ("null", "[1]", "{}", "7", "{", '{"key": 1}'):
+        (tmp_path / "bad.jsonl").write_text((tmp_path / "out.jsonl").read_text() + line)
+        with pytest.raises(ConfigError, match=r"bad\.jsonl: not an exported reply cache"):
+            restore(tmp_path / "other", tmp_path / "bad.jsonl")
+    assert stats(tmp_path / "other") == [], "all or nothing"
     inner = Inner()
     assert (await Cache(inner, tmp_path / "copy").complete(toy_call("b"))).from_cache
 

@@ -97,6 +97,20 @@ def test_on_and_off_survive_yaml(override: str) -> None:
         ({"kind": "openai", "model": "m", "structured": "xml"}, r"llm\.structured: "),
         ({"kind": "openai", "model": "m", "base_url": "127.0.0.1:8000"}, r"llm: .* is not an http"),
         ({"kind": "openai", "model": "m", "base_url": "http://a", "base_urls": ["http://b"]}, r"base_url or base_urls"),
+        ({"kind": "openai", "model": "m", "base_url": "http://a:99999/v1"}, r"llm: .* is not an http"),
+        ({"kind": "openai", "model": "m", "base_url": "http://"}, r"llm: 'http://' is not an http"),
+        (
+            {"kind": "openai", "model": "m", "base_url": "http://ann:secret-pass@a:x/v1"},
+            r"llm: 'http://\*\*\*@a:x/v1' is",
+        ),
+        (
+            {"kind": "openai", "model": "m", "base_url": "http://a/v1?api_key=k"},
+            r"llm: an address has no \? or #; [^=]*$",
+        ),
+        (
+            {"kind": "openai", "model": "m", "api_key_env": "sk-abc"},
+            r"llm: api_key_env is the name .* not the key itself$",
+        ),
         ({"kind": "openai", "model": "m", "cache": "maybe"}, r"llm\.cache: "),
         ({"kind": "openai", "model": "m", "budget": {"usd": -1}}, r"llm\.budget\.usd: "),
     ],
