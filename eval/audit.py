@@ -69,7 +69,7 @@ def read_audit(path: Path) -> list[Entry]:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(
-            f"audit {path}: cannot read it ({error.strerror}); give --audit FILE, or --audit none"
+            f"audit {path}: cannot read it ({error.strerror}); give another file, or none (--audit none, data.audit=null)"
         ) from None
     except ValueError as error:
         raise DataError(f"audit {path}: not JSON ({error})") from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.answer import answer, prompt, render
+from eval.audit import read_audit
 from eval.config import RunConfig, build_system, check_locomo_hash, method_options, system_class
 from eval.folder import check_writable, finished_summary, locked
 from eval.identity import manifest, memory_fingerprint, run_folder_name, run_identity, system_identity
@@ -77,6 +78,10 @@ class Runner:
         self.dataset: Dataset = dataset.select(data.conversations, data.limit_questions)
         if not self.dataset.questions:
             raise DataError(f"data.path: {data.file()} has no questions in the conversations chosen")
+        if data.audit is not None:
+            read_audit(
+                Path(data.audit).expanduser()
+            )  # used by tables only, but a wrong path should show before the run
         self.cls = system_class(str(config.method.get("_target_", "")))
         self.options = method_options(self.cls, config.method)
         cache = Path(config.cache.dir)
