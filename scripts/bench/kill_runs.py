@@ -1,8 +1,9 @@
-"""Kills runs at random moments and resumes them: nothing may be lost, changed, or paid for twice.
+"""Kills runs at random moments of every phase and resumes them: nothing may be lost, changed, or paid for twice.
 
-Every trial starts `memfly run` on a loopback server, kills it with SIGKILL after a random time, and starts it again, until it
-ends by itself. Then answers.jsonl and summary.json must equal the uninterrupted run's (timing fields aside), and the
-server must not have been asked for more than what was in flight at each kill. Run: python -m scripts.bench.kill_runs
+Every trial starts `memfly run` on a loopback server and kills it with SIGKILL three times, at a random moment of the build, of
+the answering and of the scoring, then lets it end. Then answers.jsonl and summary.json must equal the uninterrupted run's
+(timing fields aside), and the server must not have been asked for more than what was in flight at each kill.
+Run: python -m scripts.bench.kill_runs
 """
 
 from __future__ import annotations
@@ -15,43 +16,95 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.records import read_lines
 from tests.support.fake_openai import FakeOpenAI, from_schema
 
 CONCURRENCY = 8
+PHASES = ("start", "build", "answer", "score", "end")
+POLL_S = 0.002
+"""Between two looks at a run's folder: well below the length of the shortest phase, scoring."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    kills: int
     calls: int
     answers: bytes
     summary: dict[str, Any]
+    kills: Counter[str] = field(default_factory=Counter)
+    """Kills by the phase they hit, as the folder showed it after the kill."""
 
 
-def trial(root: Path, server: FakeOpenAI, overrides: list[str], draw: random.Random | None, longest: float) -> Outcome:
-    """One run to its end, killed on the way whenever `draw` says so (never without one)."""
-    command = [sys.executable, "-m", "scripts.run", "llm=openai", f"llm.base_url={server.url}", "llm.model=fake-model"]
-    command += ["embedder=hashing", f"run_root={root}", f"concurrency={CONCURRENCY}", *overrides]
-    before, kills = len(server.requests), 0
-    while True:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        try:
-            _, trouble = process.communicate(timeout=draw.uniform(0.5, longest) if draw else 600)
-        except subprocess.TimeoutExpired:
+def phase(folder: Path | None, n_questions: int) -> str:
+    """How far a run is, from what stands in its folder."""
+    if folder is None:
+        return "start"
+    if (folder / "summary.json").exists():
+        return "end"
+    kinds = Counter(str(event.get("kind")) for event in read_lines(folder / "events.jsonl"))
+    if kinds["answer"] >= n_questions:
+        return "score"
+    if kinds["build_end"]:
+        return "answer"
+    return "build" if kinds["build_start"] else "start"
+
+
+class Trial:
+    """One run in a root of its own."""
+
+    def __init__(self, root: Path, server: FakeOpenAI, overrides: list[str], n_questions: int) -> None:
+        self.root, self.server, self.n_questions = root, server, n_questions
+        self.command = [sys.executable, "-m", "scripts.run", "llm=openai", f"llm.base_url={server.url}"]
+        self.command += ["llm.model=fake-model", "embedder=hashing", f"run_root={root}", f"concurrency={CONCURRENCY}"]
+        self.command += overrides
+
+    def phase(self) -> str:
+        return phase(next(iter(self.root.glob("memfly-*")), None), self.n_questions)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def lengths(self) -> dict[str, float]:
+        """Run to the end, never killed; the seconds each phase took."""
+        process, seconds, before = self.start(), dict.fromkeys(PHASES, 0.0), time.monotonic()
+        while process.poll() is None:
+            now, at = time.monotonic(), self.phase()
+            seconds[at] += now - before
+            before = now
+            time.sleep(POLL_S)
+        ended(process)
+        return seconds
+
+    def killed(self, lengths: dict[str, float], draw: Callable[[float, float], float]) -> Outcome:
+        """Run to the end, killed once in every phase; a run that is faster than the kill goes unharmed."""
+        before, kills = len(self.server.requests), Counter[str]()
+        for aim in ("build", "answer", "score"):
+            process = self.start()
+            while process.poll() is None and PHASES.index(self.phase()) < PHASES.index(aim):
+                time.sleep(POLL_S)
+            time.sleep(draw(0, lengths[aim]))
             process.kill()
-            process.communicate()
-            kills += 1
-            continue
-        if process.returncode != 0:
-            raise SystemExit(f"a run ended with {process.returncode}: {trouble.decode()[-500:]}")
-        break
-    (folder,) = root.glob("memfly-*")
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return Outcome(kills, len(server.requests) - before, (folder / "answers.jsonl").read_bytes(), timeless(summary))
+            if process.wait() < 0:
+                kills[self.phase()] += 1
+        ended(self.start())
+        return self.outcome(before, kills)
+
+    def outcome(self, calls_before: int, kills: Counter[str]) -> Outcome:
+        (folder,) = self.root.glob("memfly-*")
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        calls = len(self.server.requests) - calls_before
+        return Outcome(calls, (folder / "answers.jsonl").read_bytes(), timeless(summary), kills)
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    _, trouble = process.communicate(timeout=600)
+    if process.returncode != 0:
+        raise SystemExit(f"a run ended with {process.returncode}: {trouble.decode()[-500:]}")
 
 
 def timeless(summary: dict[str, Any]) -> dict[str, Any]:
@@ -65,34 +118,42 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--latency", type=float, default=0.02)
-    parser.add_argument("overrides", nargs="*", default=["data.conversations=[sample-1]", "data.limit_questions=20"])
+    parser.add_argument("--questions", type=int, default=20)
+    parser.add_argument("overrides", nargs="*", default=["data.conversations=[sample-1]"])
     chosen = parser.parse_args()
+    overrides = [*chosen.overrides, f"data.limit_questions={chosen.questions}"]
 
     async def answer(body: dict[str, Any]) -> str:
         await asyncio.sleep(chosen.latency)
         return from_schema(body)
 
     with tempfile.TemporaryDirectory() as scratch, FakeOpenAI(answer=answer) as server:
-        started = time.monotonic()
-        whole = trial(Path(scratch) / "whole", server, chosen.overrides, None, 0)
-        length = time.monotonic() - started
-        print(f"uninterrupted: {whole.calls} calls in {length:.1f} s")
-        draw, kills, extra = random.Random(chosen.seed), 0, 0
-        for number in range(chosen.trials):
-            found = trial(Path(scratch) / f"{number}", server, chosen.overrides, draw, length)
-            kills += found.kills
-            extra += found.calls - whole.calls
+        trial = Trial(Path(scratch) / "whole", server, overrides, chosen.questions)
+        lengths = trial.lengths()
+        whole = trial.outcome(0, Counter())
+        shares = ", ".join(f"{name} {lengths[name]:.2f} s" for name in PHASES)
+        print(f"uninterrupted: {whole.calls} calls; {shares}", flush=True)
+        draw, kills, extra = random.Random(chosen.seed), Counter[str](), 0
+        for number in range(1, chosen.trials + 1):
+            found = Trial(Path(scratch) / f"{number}", server, overrides, chosen.questions).killed(
+                lengths, draw.uniform
+            )
+            again, n_kills = found.calls - whole.calls, sum(found.kills.values())
             assert found.answers == whole.answers, f"trial {number}: answers.jsonl differs"
             assert found.summary == whole.summary, f"trial {number}: summary.json differs"
-            assert found.calls - whole.calls <= found.kills * CONCURRENCY, f"trial {number}: {found.calls} calls paid"
-            print(
-                f"trial {number + 1}: killed {found.kills} times, equal, {found.calls - whole.calls} calls again",
-                flush=True,
-            )
+            assert again <= n_kills * CONCURRENCY, f"trial {number}: {again} calls asked again after {n_kills} kills"
+            print(f"trial {number}: killed in {by_phase(found.kills)}; equal, {again} calls again", flush=True)
+            kills += found.kills
+            extra += again
         print(
-            f"{chosen.trials} runs killed {kills} times in all and resumed: answers.jsonl and summary.json equal every "
-            f"time; {extra} calls asked again, at most {kills * CONCURRENCY} were in flight"
+            f"{chosen.trials} runs killed {sum(kills.values())} times ({by_phase(kills)}) and resumed: answers.jsonl and "
+            f"summary.json equal every time; {extra} calls asked again, at most {sum(kills.values()) * CONCURRENCY} "
+            "were in flight"
         )
+
+
+def by_phase(kills: Counter[str]) -> str:
+    return ", ".join(f"{name} {kills[name]}" for name in PHASES if kills[name]) or "no phase"
 
 
 if __name__ == "__main__":
