@@ -84,6 +84,7 @@ def compose(overrides: list[str]) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us as exceptions, and leave as one line
+    _refuse_secrets(arguments)
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's own method may live in the current folder
     multirun = [flag for flag in arguments if flag in ("-m", "--multirun")]
@@ -104,6 +105,17 @@ def main(arguments: list[str]) -> int:
     if failed:
         raise failed[0]
     return 0
+
+
+def _refuse_secrets(arguments: list[str]) -> None:
+    """Raises ConfigError for a key or a login among the overrides: Hydra would write it into multirun.yaml."""
+    from memfly.llm.redaction import looks_secret, redact
+
+    for word in filter(looks_secret, arguments):
+        raise ConfigError(
+            f"config: {redact(word)}: holds a key or a login; keys come from the environment alone, by the name in "
+            "llm.api_key_env"
+        )
 
 
 def _as_config_error(error: ValueError) -> Exception:

@@ -186,6 +186,8 @@ class LocalConfig(_Sampled):
 def _check_address(url: str) -> None:
     """Raises ValueError, without the address where it may hold a key."""
     parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ValueError("an address holds no login; a key comes by api_key_env")
     if parts.query or parts.fragment:
         raise ValueError("an address has no ? or #; it ends in /v1, and a key comes by api_key_env")
     try:

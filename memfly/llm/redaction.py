@@ -20,6 +20,11 @@ def redact(text: str) -> str:
     return _URL_LOGIN.sub("***@", _KEY_LIKE.sub("***", text))
 
 
+def looks_secret(text: str) -> bool:
+    """Whether `text` itself looks like a key or holds a login in a URL, whatever the environment holds."""
+    return bool(_KEY_LIKE.search(text) or _URL_LOGIN.search(text))
+
+
 def one_line(text: str, limit: int = 300) -> str:
     """`text` redacted, on one line, cut at `limit` characters: what may enter an error message."""
     line = " ".join(redact(text).split())

@@ -96,6 +96,17 @@ def test_a_mistake_is_one_line_and_exit_code_2(words: list[str], line: str, memf
     assert out == ""
 
 
+@pytest.mark.parametrize("secret", ["http://ann:hidden-pass@127.0.0.1:9/v1", "sk-hidden-pass-0123456789"])
+def test_a_key_or_a_login_in_an_override_is_refused_and_written_nowhere(
+    secret: str, memfly: Memfly, tmp_path: Path
+) -> None:
+    code, out, err = memfly("-m", "llm=openai", "llm.model=m", f"llm.base_url={secret}", "seed=1,2")
+    assert (code, out) == (2, "")
+    assert "holds a key or a login; keys come from the environment alone" in err
+    assert "hidden-pass" not in err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"hidden-pass" in path.read_bytes()]
+
+
 def test_a_good_run_prints_its_table_and_folder(memfly: Memfly, tmp_path: Path) -> None:
     code, out, err = memfly()
     assert code == 0
