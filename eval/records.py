@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,15 +69,27 @@ class EventWriter:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, fields: Mapping[str, Any], *, durable: bool = False) -> None:
-        self._file.write(dumps({**fields, "kind": kind}) + "\n")
-        if durable:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        with _named(self.path):
+            self._file.write(dumps({**fields, "kind": kind}) + "\n")
+            if durable:
+                self._to_disk()
 
     def close(self) -> None:
+        with _named(self.path), self._file:
+            self._to_disk()
+
+    def _to_disk(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._file.close()
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of an open file, such as a full disk, do not say which file; they should."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _end_torn_line(path: Path) -> None:
@@ -125,11 +138,12 @@ def read_answers(run: Path) -> list[AnswerRecord]:
 def write_atomic(path: Path, text: str) -> None:
     """Replace a file at once: a crash leaves the old or the new one, never half."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with _named(path):
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
 
 
 def write_answers(path: Path, records: Iterable[AnswerRecord]) -> None:

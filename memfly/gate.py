@@ -1,4 +1,4 @@
-"""The gate's decision: merge, link or append (MemFly 3.2, Eq. 6; spec/memfly.md section 4). Pure functions, no calls.
+"""The gate's decision: merge, link or append (MemFly 3.2, Eq. 6). Pure functions, no calls.
 
 Thresholds are applied here and appear in no prompt. Ours: at most one merge, into the candidate with the highest s_red
 (ties: higher s_comp, then lower id). A CONFLICTS candidate never merges; over either threshold it is linked as CONFLICTS.

@@ -1,6 +1,6 @@
 """The memory graph: notes, keywords with co-occurrence counts, and typed relations between notes (MemFly 3.1).
 
-Notes have stable integer ids, never positions (pitfall 24). Invariants, checked by `check`: every relation joins two
+Notes have stable integer ids, never positions, which shift. Invariants, checked by `check`: every relation joins two
 existing notes, the keyword index is the inverse of the notes' keyword sets, and a co-occurrence weight is the number of
 notes that carry both keywords. Topics live in `memfly.topics`; nothing here calls a model.
 """

@@ -1,4 +1,4 @@
-"""Ingestion of one turn into a draft note: context, keywords, vectors (MemFly 3.1; spec/memfly.md section 2).
+"""Ingestion of one turn into a draft note: context, keywords, vectors (MemFly 3.1).
 
 A draft depends on the turn and on the few turns before it, never on the memory: that is why it may be made ahead of time.
 An unusable reply gives the rendered turn as context, without keywords, and is counted.

@@ -1,8 +1,8 @@
 """MemFly assembled: ingestion -> gate -> merge / link / append, topics, retrieval, refinement (arXiv 2602.07885).
 
 The ablation switches of the paper's Table 3 live here and nowhere else: `update`, `denoise`, `merge.enabled`,
-`link.enabled`, `retrieval.pathways`, `refine.rounds`. What each "ours" default stands for is in spec/memfly.md and in the
-README's fidelity table.
+`link.enabled`, `retrieval.pathways`, `refine.rounds`. What the paper says and what is ours, step by step: docs/systems/memfly.md;
+the defaults in short: the README's fidelity table.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class MemFly(MemorySystem):
         self._rebuild_topics()
 
     async def _candidates(self, turn: Turn, draft: Draft) -> list[Note]:
-        """Dense and sparse neighbours of the draft, fused by RRF (ours; spec section 3)."""
+        """Dense and sparse neighbours of the draft, fused by RRF; how and how many is ours (docs/systems/memfly.md)."""
         if not self.update or not self.graph.notes:
             return []
         sizes = self.candidate_options

@@ -1,4 +1,4 @@
-"""Iterative evidence refinement (MemFly 3.4.2; spec/memfly.md section 8): retrieve, judge, ask for what is missing.
+"""Iterative evidence refinement (MemFly 3.4.2): retrieve, judge, ask for what is missing.
 
 Ours: the first retrieval is round 1, so `rounds` bounds the retrievals; the pool is cut by accumulated RRF score; a round
 that adds no new note ends it. An unusable reply ends it as well, and is counted.

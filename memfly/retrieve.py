@@ -1,4 +1,4 @@
-"""Tri-pathway retrieval: topic, keyword and neighbour lists fused by RRF (MemFly 3.4.1; spec/memfly.md section 7).
+"""Tri-pathway retrieval: topic, keyword and neighbour lists fused by RRF (MemFly 3.4.1).
 
 Reads the memory and changes nothing. Ours: a list is ordered by cosine(question, h_n), ties by note id (`order` offers BM25
 instead); the neighbour list is a third RRF list, or is appended after the fused two; a plain dense pathway is off.

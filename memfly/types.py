@@ -1,7 +1,7 @@
 """The things that pass between the harness and a memory system. All frozen; none of them knows a question's category.
 
 A `Question` carries no category, no gold answer and no evidence: those live in `eval.locomo.Gold`, which systems never
-see (pitfalls 23 and 25). Time always comes with the turn; nothing here reads the machine's clock.
+see, so that none can retrieve by them. Time always comes with the turn; nothing here reads the machine's clock.
 """
 
 from __future__ import annotations

@@ -62,6 +62,12 @@ def _run(composed: DictConfig) -> float:
         result = execute(config, progress)
     print((result.folder / "table.md").read_text(encoding="utf-8"))
     print(f"{result.folder}{' (finished before, nothing was called)' if result.reused else ''}")
+    if result.summary["n_error"]:
+        print(
+            f"memfly: {result.summary['n_error']} of {result.summary['n_questions']} questions ended in an error (kept in "
+            f"{result.folder}/answers.jsonl); the same command asks them again",
+            file=sys.stderr,
+        )
     return float(result.summary["average"].get("f1") or 0.0)
 
 

@@ -19,7 +19,7 @@ from memfly.types import Usage
 
 MAX_STRING = 8000
 MAX_ITEMS = 64
-"""Bounds put on strings and arrays a schema leaves open, so that a constrained reply cannot run on (pitfall 15)."""
+"""Bounds put on strings and arrays a schema leaves open, so that a constrained reply cannot run on."""
 
 _LENGTHS = {
     "minLength",
@@ -182,7 +182,7 @@ def split_think(text: str) -> tuple[str, str, bool]:
 
 
 def _sort_out(content: str, reasoning: str, finish: str, has_calls: bool) -> tuple[str, str, str]:
-    """Answer, reasoning and finish, whichever of the two fields each landed in (pitfalls 13 and 14)."""
+    """Answer, reasoning and finish, whichever of the two fields the server put each in."""
     text, thought, closed = split_think(content)
     if not closed:
         return "", "\n".join(part for part in (reasoning, thought) if part), "unclosed_think"

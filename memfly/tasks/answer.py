@@ -1,4 +1,4 @@
-"""The shared answerer's tasks: evidence + question -> a short answer. Three prompt sets (spec/baselines.md sections 2, 3).
+"""The shared answerer's tasks: evidence + question -> a short answer. Three prompt sets (docs/protocols.md).
 
 `amem` chooses the prompt by category (short phrase, date, two options), `locomo` is the official wording's content with
 its date sentence and lettered options, `open` is one prompt for all with leave to abstain. Which style a question gets

@@ -1,4 +1,4 @@
-"""The gate: one call per new note over all candidate notes (MemFly 3.2, Eq. 6; spec/memfly.md section 4).
+"""The gate: one call per new note over all candidate notes (MemFly 3.2, Eq. 6).
 
 Thresholds never appear in a prompt: they are applied in `memfly.gate`, so a sweep over them reuses the replies. The
 `one_strength` form asks for a single number per candidate, as the paper's appendix does, but again without thresholds.

@@ -1,4 +1,4 @@
-"""Ingestion: one turn -> keywords and a self-contained restatement (MemFly 3.1; spec/memfly.md section 2)."""
+"""Ingestion: one turn -> keywords and a self-contained restatement (MemFly 3.1)."""
 
 from __future__ import annotations
 

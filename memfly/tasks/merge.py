@@ -1,4 +1,4 @@
-"""F_merge: two contexts -> one that keeps all distinct facts (MemFly Eqs. 7-9; spec/memfly.md section 5)."""
+"""F_merge: two contexts -> one that keeps all distinct facts (MemFly Eqs. 7-9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a question before retrieval: a topic heading and keywords (MemFly 3.4.1; spec/memfly.md section 7)."""
+"""Reading a question before retrieval: a topic heading and keywords (MemFly 3.4.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iterative evidence refinement: is the evidence enough, and if not, what to ask next (MemFly 3.4.2; spec section 8)."""
+"""Iterative evidence refinement: is the evidence enough, and if not, what to ask next (MemFly 3.4.2)."""
 
 from __future__ import annotations
 

@@ -69,6 +69,14 @@ def test_a_durable_event_is_on_disk_before_write_returns(tmp_path: Path) -> None
     events.close()
 
 
+def test_a_full_disk_names_the_file() -> None:
+    writer = EventWriter(Path("/dev/full"))
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        writer.write("answer", {}, durable=True)
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        writer.close()
+
+
 def test_no_file_and_foreign_lines_are_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     assert list(read_lines(path)) == []

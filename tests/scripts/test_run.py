@@ -119,6 +119,15 @@ def test_a_good_run_prints_its_table_and_folder(memfly: Memfly, tmp_path: Path) 
     assert again.strip().endswith("(finished before, nothing was called)")
 
 
+def test_questions_that_ended_in_an_error_are_told_at_the_end(memfly: Memfly) -> None:
+    code, out, err = memfly("llm.faults.rate_garbage=1", "llm.attempts=1")
+    assert code == 0
+    (line,) = (line for line in err.splitlines() if line.startswith("memfly: "))
+    assert line.startswith("memfly: 10 of 10 questions ended in an error (kept in ")
+    assert line.endswith("answers.jsonl); the same command asks them again")
+    assert "| average (all) | 10 | 10 |" in out
+
+
 def test_a_full_disk_is_one_line(memfly: Memfly, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,6 +1,6 @@
 """Keyword noun phrases of a turn (task `ingest`) and the parse of a question (task `question`), by rule.
 
-Order and number follow MemFly 3.1 (spec/memfly.md section 2): proper nouns, then concrete objects, then topics; 3 to 5,
+Order and number follow MemFly 3.1: proper nouns, then concrete objects, then topics; 3 to 5,
 none for phatic turns. Phrases are cut from the text, never invented.
 """
 
