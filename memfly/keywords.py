@@ -1,7 +1,8 @@
 """Canonical keywords: one form for "Pottery classes", "pottery class" and "pottery  class.".
 
-Ours, MemFly leaves it open: casefold, punctuation and white space folded, last word singular by rule (no lemma dictionary), then
-exact match. The optional merging of near-duplicates by cosine is in `memfly.ingest`, since it needs embeddings.
+Ours (MemFly leaves it open): casefold, punctuation and white space folded, last word singular by rule (no lemma
+dictionary), then exact match. The optional merging of near-duplicates by cosine is in `memfly.ingest`, since it needs
+embeddings.
 """
 
 from __future__ import annotations

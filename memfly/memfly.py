@@ -1,8 +1,8 @@
 """MemFly assembled: ingestion -> gate -> merge / link / append, topics, retrieval, refinement (arXiv 2602.07885).
 
 The ablation switches of the paper's Table 3 live here and nowhere else: `update`, `denoise`, `merge.enabled`,
-`link.enabled`, `retrieval.pathways`, `refine.rounds`. What the paper says and what is ours, step by step: docs/systems/memfly.md;
-the defaults in short: the README's fidelity table.
+`link.enabled`, `retrieval.pathways`, `refine.rounds`. What is the paper's and what is ours, step by step, is in
+docs/systems/memfly.md; the defaults in short are in the README's fidelity table.
 """
 
 from __future__ import annotations

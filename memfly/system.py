@@ -1,7 +1,8 @@
 """What a memory system is to the harness: observe turns in order, finish, then answer recall requests.
 
 A system owns its state, sees one conversation only, never reads the clock and never learns a question's category.
-`recall` must not change what later recalls return: questions would leak into each other. This module holds the contract and no behaviour.
+`recall` must not change what later recalls return, or questions leak into each other. This module holds the contract and
+no behaviour.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics: Leiden communities of co-occurring keywords, within size bounds (MemFly 3.3).
+"""Topics: Leiden communities of co-occurring keywords, within size bounds (MemFly 3.3; sizes and joining are ours).
 
 Modularity on co-occurrence counts, seeded, at most delta_max keywords each (`max_comm_size`). Communities under delta_min
 join the neighbour they are most heavily connected to, else the nearest centroid, as long as that one has room; a graph

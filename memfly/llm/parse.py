@@ -1,8 +1,8 @@
 """From a reply's text to a task's output, in layers: strict JSON, tolerant JSON (fences, prose around it), repaired JSON,
 any whole object in the text.
 
-Every layer ends in the same validation; a server's promise to follow a schema is never trusted. An empty,
-cut or unclosed reply is an error here, never an empty output.
+Every layer ends in the same validation; a server's promise to follow a schema is never trusted. An empty, cut or
+unclosed reply is an error here, never an empty output.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The optional judge: is an answer right, given the gold answer? Generous about form, in mem0's manner.
 
-Mem0's own judge (evaluation/metrics/llm_judge.py) also lets an answer pass that is only on the topic: docs/protocols.md.
+mem0's own judge (evaluation/metrics/llm_judge.py) also passes an answer that is only on the topic (docs/protocols.md).
 The verdict is read by `verdict` from what the model said, not from what it was asked to say: the last whole word of the
 menu counts, and anything else is no verdict at all.
 """
