@@ -1,7 +1,7 @@
-"""Agentic RAG: a model that searches the turns step by step, then the shared answerer (spec/baselines.md section 10 A).
+"""Agentic RAG: a model that searches the turns step by step, then the shared answerer.
 
-No call at ingest. There is no canonical LoCoMo original; the rules of the loop are the spec's. The Self-RAG style of its
-section 10 B is not here.
+No call at ingest. There is no canonical LoCoMo original; the rules of the loop are ours (docs/systems/agentic_rag.md).
+The Self-RAG style of MemoryAgentBench is not here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Follows the authors' A-mem code; `conf/method/amem_legacy.yaml` is their earlier AgenticMemory. The index is stale by
 design: a note that evolves keeps its old vector until every `evo_threshold`-th evolution rebuilds all of them
-(spec/baselines.md section 8). k per question category is not offered: a system never learns the category.
+(so in memory_layer.py). k per question category is not offered: a system never learns the category.
 """
 
 from __future__ import annotations

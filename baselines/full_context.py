@@ -1,7 +1,8 @@
-"""Full context: the whole conversation in the prompt, in LoCoMo's official rendering (spec/baselines.md section 3).
+"""Full context: the whole conversation in the prompt, in LoCoMo's official rendering.
 
-The official code puts the newest session first, keeps the turns of a session in order, and, when a window is too small,
-drops the newest sessions; all three are kept as defaults. Batches of questions are not: one question per call.
+The official code (task_eval/gpt_utils.py) puts the newest session first, keeps the turns of a session in order, and, when
+a window is too small, drops the newest sessions; all three are kept as defaults. Batches of questions are not: one
+question per call.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `form: paper` gives the extraction a rolling summary and the last `m` messages and compares each fact with `s` = 10
 memories; `form: oss` is the open-source code of mid 2025: no summary, no messages, 5 memories. The graph variant and the
-hosted platform's undocumented differences are out of scope (spec/baselines.md section 9).
+hosted platform's undocumented differences are out of scope (docs/systems/mem0.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One speaker's memories in Mem0: entries with vectors, search, and the application of an update reply.
 
-The model sees ids "0", "1", ... instead of the store's own, so it cannot invent one that exists (spec/baselines.md
-section 9). What a reply gets wrong is skipped and counted, entry by entry. Makes no LLM call.
+The model sees ids "0", "1", ... instead of the store's own, so it cannot invent one that exists (mem0's
+mem0/memory/main.py). What a reply gets wrong is skipped and counted, entry by entry. Makes no LLM call.
 """
 
 from __future__ import annotations

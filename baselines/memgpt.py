@@ -1,8 +1,8 @@
 """MemGPT (arXiv 2310.08560) on LoCoMo: an agent that pages its own memory, after the code of version 0.2.9.
 
 `ingest: chat` sends each session as one event to the agent loop; `insert` puts the sessions straight into archival memory
-without a call. A question runs on a fresh copy of the state and is answered by `send_message` (spec/baselines.md section
-7; the LoCoMo mapping there is the bench's own). State the window with every number: it decides everything.
+without a call. A question runs on a fresh copy of the state and is answered by `send_message`. The mapping of
+LoCoMo onto events is ours (docs/systems/memgpt.md). State the window with every number: it decides everything.
 """
 
 from __future__ import annotations

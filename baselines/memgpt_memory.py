@@ -1,6 +1,7 @@
-"""MemGPT's memory tiers apart from the message queue: core blocks, recall and archival storage (spec/baselines.md section 7).
+"""MemGPT's memory tiers apart from the message queue: core blocks, recall and archival storage.
 
-Errors a model can cause are ValueErrors with a message for it. No LLM call, no clock: times come with the passages.
+After MemGPT 0.2.9 (memgpt/memory.py); departures are in docs/systems/memgpt.md. Errors a model can cause are ValueErrors
+with a message for it. No LLM call, no clock: times come with the passages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """MemGPT's message queue: how events are packaged, what they cost in tokens, and which messages an eviction summarises.
 
-Pure functions and frozen records; the arithmetic is that of MemGPT 0.2.9 (spec/baselines.md section 7).
+Pure functions and frozen records; the arithmetic is that of MemGPT 0.2.9 (memgpt/agent.py).
 """
 
 from __future__ import annotations

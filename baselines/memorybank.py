@@ -1,6 +1,6 @@
 """MemoryBank (arXiv 2305.10250): exchanges and daily summaries in a vector index, portraits, a forgetting curve.
 
-Follows the authors' code (spec/baselines.md section 6) with LoCoMo's dates as simulated time. Forgetting is applied once,
+Follows the authors' code (docs/systems/memorybank.md) with LoCoMo's dates as simulated time. Forgetting is applied once,
 at the date of the last session. Recall during questions changes nothing, so their order cannot matter.
 """
 

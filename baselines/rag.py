@@ -1,4 +1,4 @@
-"""RAG: units of the conversation in an index, the best k as evidence (spec/baselines.md section 4; spec/memfly.md section 11).
+"""RAG: units of the conversation in an index, the best k as evidence (docs/systems/rag.md).
 
 Units are turns, observations, session summaries (as the data file ships them, or made by a model) or mem0's token chunks;
 retrieval is BM25, dense, their rank fusion (hybrid) or their weighted sum. Nothing here reads a question but `recall`.

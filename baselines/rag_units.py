@@ -1,6 +1,7 @@
 """What RAG retrieves: turns, a session's observations, its summary, or chunks of tokens, each with the text it is found by.
 
-Notes come from the data file where it ships them, else from one model call per session (spec/baselines.md section 4).
+Notes come from the data file where it ships them, else from one model call per session. Turns, observations and
+summaries are LoCoMo's units (task_eval/gpt_utils.py), chunks are mem0's (evaluation/src/rag.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ReadAgent (arXiv 2402.09727): pages ended where a model says, a gist of each, pages read again for a question.
 
-Follows the authors' demo code (spec/baselines.md section 5). A paragraph is a turn. Nothing is embedded. Pages are made in
+Follows the authors' demo code (docs/systems/readagent.md). A paragraph is a turn. Nothing is embedded. Pages are made in
 `finish`, because where a page ends depends on what follows it.
 """
 

@@ -1,4 +1,4 @@
-"""The searcher of agentic RAG: one step of a tool loop, search again or stop (spec/baselines.md section 10 A).
+"""The searcher of agentic RAG: one step of a tool loop, search again or stop (ours: docs/systems/agentic_rag.md).
 
 `RAG_STEP` may search or answer, `RAG_LAST_STEP` may only answer. The answer of either is a draft for the record: the final
 one comes from the shared answerer. A question's two options of category 5 are not part of the input, by type.

@@ -1,4 +1,4 @@
-"""A-MEM's LLM tasks: analyse a turn, joint link-and-evolve call, and question -> keywords (spec/baselines.md section 8).
+"""A-MEM's LLM tasks: analyse a turn, joint link-and-evolve call, and question -> keywords.
 
 `AMEM_LINK` is the evolve call of the ablation without memory evolution: the same call with no update action on offer.
 What a reply changes is decided in `baselines.amem`; all calls at temperature 0.7 with 1,000 tokens, as in A-MEM's code.

@@ -1,6 +1,7 @@
-"""Mem0's LLM tasks: rolling summary, fact extraction, memory update (spec/baselines.md section 9).
+"""Mem0's LLM tasks: rolling summary, fact extraction, memory update.
 
-Extraction is told the session's date, never today's. `MEM0_UPDATE` renumbers nothing itself: `baselines.mem0` does.
+After the paper and mem0/memory/main.py; what is ours is in docs/systems/mem0.md. Extraction is told the session's date,
+never today's. `MEM0_UPDATE` renumbers nothing itself: `baselines.mem0` does.
 """
 
 from __future__ import annotations

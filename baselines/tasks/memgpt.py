@@ -1,8 +1,8 @@
 """MemGPT's two tasks: one step of the agent (private thought and function calls) and the summary of evicted messages.
 
-The functions and their arguments are declared here (spec/baselines.md section 7); `baselines.memgpt_functions` carries them
-out and tells the model about bad calls, so nothing about a call is checked by the task. Servers with a tools API are
-offered the functions there, all others are asked for the same as JSON.
+The functions and their arguments are declared here, after MemGPT 0.2.9 (memgpt/functions/function_sets/base.py);
+`baselines.memgpt_functions` carries them out and tells the model about bad calls, so nothing about a call is checked by
+the task. Servers with a tools API are offered the functions there, all others are asked for the same as JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""MemoryBank's calls: a day's events and its note on the speakers, and both over all days (spec/baselines.md section 6).
+"""MemoryBank's calls: a day's events and its note on the speakers, and both over all days.
 
-The original writes a portrait of its one user and how an assistant should respond to it; here both speakers are people, so
-both get a portrait and nobody a response strategy.
+The original (memory_bank/summarize_memory.py) writes a portrait of its one user and how an assistant should respond to it;
+here both speakers are people, so both get a portrait and nobody a response strategy.
 """
 
 from __future__ import annotations

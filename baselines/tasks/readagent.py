@@ -1,7 +1,8 @@
-"""ReadAgent's calls: where to end a page, a page's gist, which pages to read again (spec/baselines.md section 5).
+"""ReadAgent's calls: where to end a page, a page's gist, which pages to read again.
 
-Numbers are read tolerantly: a label may come as 57, "57" or "Break point: <57>", pages as a list or as "[1, 3]". Whether
-they are in range is checked in `baselines.readagent`, which falls back and counts; asking again is for unusable replies only.
+After the authors' demo; what departs from it is in docs/systems/readagent.md. Numbers are read tolerantly: a label may come
+as 57, "57" or "Break point: <57>", pages as a list or as "[1, 3]". Whether they are in range is checked in
+`baselines.readagent`, which falls back and counts; asking again is for unusable replies only.
 """
 
 from __future__ import annotations
