@@ -6,6 +6,7 @@ The figure of it is `eval.report.figure`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from eval.cells import marked, score_cell, tokens_cell
@@ -56,110 +57,91 @@ def make(
             )
         points[place] = score_group(group, protocol)
     subsets = [frozenset[str]()] + ([choices.audit.corrupting] if choices.audit else [])
-    layout = _grid if len(axes) == 2 else _series
-    return [layout(points, protocol, axes, metric, cell, without, notes, choices.alpha) for without in subsets]
+    sweeps = [_Sweep(points, protocol, axes, metric, cell, without, notes, choices.alpha) for without in subsets]
+    return [sweep.grid() if len(axes) == 2 else sweep.series() for sweep in sweeps]
 
 
-def _grid(
-    points: dict[tuple[Any, ...], Scored],
-    protocol: Protocol,
-    axes: Sequence[str],
-    metric: str,
-    cell: str,
-    without: frozenset[str],
-    notes: Sequence[str],
-    alpha: float,
-) -> Table:
-    down, across = (sorted({place[i] for place in points}) for i in (0, 1))
-    cells = {place: score_cell(scored, cell, metric, without) for place, scored in points.items()}
-    cells, few = _marked_points(cells, points, cell, metric, without, alpha)
-    columns = tuple(Column(str(value), str(value), axes[1], ranked=False) for value in across)
-    rows = tuple(
-        Row(
-            f"{axes[0]} = {y}",
-            "ran",
-            {str(x): cells[y, x] for x in across if (y, x) in cells},
-            detail=_names(points, y),
+@dataclass(frozen=True)
+class _Sweep:
+    """The runs of a sweep by their place on the axes, and how they are to be scored."""
+
+    points: dict[tuple[Any, ...], Scored]
+    protocol: Protocol
+    axes: Sequence[str]
+    metric: str
+    cell: str
+    without: frozenset[str]
+    """Ids of the questions left out."""
+    notes: Sequence[str]
+    alpha: float
+
+    def grid(self) -> Table:
+        """Two axes: one metric, the first axis down and the second across."""
+        down, across = (sorted({place[i] for place in self.points}) for i in (0, 1))
+        cells, few = self._marked_points()
+        columns = tuple(Column(str(value), str(value), self.axes[1], ranked=False) for value in across)
+        rows = tuple(
+            Row(
+                f"{self.axes[0]} = {y}",
+                "ran",
+                {str(x): cells[y, x] for x in across if (y, x) in cells},
+                detail=" ".join(scored.group.name for place, scored in self.points.items() if place[0] == y),
+            )
+            for y in down
         )
-        for y in down
-    )
-    what = f"{TITLES[cell]} {METRIC_TITLES.get(metric, metric)}"
-    return _table(points, protocol, axes, what, columns, rows, [*few, *notes], without)
+        what = f"{TITLES[self.cell]} {METRIC_TITLES.get(self.metric, self.metric)}"
+        return self._table(what, columns, rows, few)
 
+    def _marked_points(self) -> tuple[dict[tuple[Any, ...], Cell], list[str]]:
+        """Best, second, and the points a paired test cannot tell from the best, over the whole grid as over one column."""
+        column = Column(f"{self.cell}.{self.metric}", self.metric)
+        members = list(self.points.values())
+        rows = [{column.key: score_cell(scored, self.cell, self.metric, self.without)} for scored in members]
+        found, notes = marked(rows, members, [column], self.without, self.alpha)
+        return {place: row[column.key] for place, row in zip(self.points, found, strict=True)}, notes
 
-def _names(points: dict[tuple[Any, ...], Scored], y: Any) -> str:
-    return " ".join(scored.group.name for place, scored in points.items() if place[0] == y)
+    def series(self) -> Table:
+        """One axis: a row per value, several metrics across."""
+        metrics = [
+            name
+            for name in dict.fromkeys([self.metric, *LINE_METRICS])
+            if any(scored.values(name) for scored in self.points.values())
+        ]
+        columns = tuple(
+            Column(f"{self.cell}.{name}", METRIC_TITLES.get(name, name), TITLES[self.cell]) for name in metrics
+        )
+        places = sorted(self.points)
+        members = [self.points[place] for place in places]
+        scores = [
+            {c.key: score_cell(scored, self.cell, name, self.without) for c, name in zip(columns, metrics, strict=True)}
+            for scored in members
+        ]
+        found, few = marked(scores, members, columns, self.without, self.alpha)
+        for row, scored in zip(found, members, strict=True):
+            row["n"] = Cell(float(sum(id not in self.without for id in scored.category)))
+            row["n_error"] = Cell(float(scored.n_error))
+            row["tokens"] = tokens_cell(scored, self.without)
+        rows = tuple(
+            Row(f"{self.axes[0]} = {place[0]}", "ran", row, detail=scored.group.name)
+            for place, row, scored in zip(places, found, members, strict=True)
+        )
+        return self._table(TITLES[self.cell], (*columns, *COUNTS), rows, few)
 
-
-def _marked_points(
-    cells: dict[tuple[Any, ...], Cell],
-    points: dict[tuple[Any, ...], Scored],
-    cell: str,
-    metric: str,
-    without: frozenset[str],
-    alpha: float,
-) -> tuple[dict[tuple[Any, ...], Cell], list[str]]:
-    """Best, second, and the points a paired test cannot tell from the best, over the whole grid as over one column."""
-    places = list(cells)
-    column = Column(f"{cell}.{metric}", metric)
-    rows = [{column.key: cells[place]} for place in places]
-    found, notes = marked(rows, [points[place] for place in places], [column], without, alpha)
-    return {place: row[column.key] for place, row in zip(places, found, strict=True)}, notes
-
-
-def _series(
-    points: dict[tuple[Any, ...], Scored],
-    protocol: Protocol,
-    axes: Sequence[str],
-    metric: str,
-    cell: str,
-    without: frozenset[str],
-    notes: Sequence[str],
-    alpha: float,
-) -> Table:
-    metrics = list(dict.fromkeys([metric, *LINE_METRICS]))
-    columns = tuple(
-        Column(f"{cell}.{name}", METRIC_TITLES.get(name, name), TITLES[cell])
-        for name in metrics
-        if any(scored.values(name) for scored in points.values())
-    )
-    places = sorted(points)
-    members = [points[place] for place in places]
-    found = [{c.key: score_cell(s, cell, c.key.split(".")[1], without) for c in columns} for s in members]
-    found, few = marked(found, members, columns, without, alpha)
-    for row, scored in zip(found, members, strict=True):
-        row["n"] = Cell(float(sum(id not in without for id in scored.category)))
-        row["n_error"] = Cell(float(scored.n_error))
-        row["tokens"] = tokens_cell(scored, without)
-    rows = tuple(
-        Row(f"{axes[0]} = {place[0]}", "ran", row, detail=points[place].group.name)
-        for place, row in zip(places, found, strict=True)
-    )
-    return _table(points, protocol, axes, TITLES[cell], (*columns, *COUNTS), rows, [*few, *notes], without)
-
-
-def _table(
-    points: dict[tuple[Any, ...], Scored],
-    protocol: Protocol,
-    axes: Sequence[str],
-    what: str,
-    columns: tuple[Column, ...],
-    rows: tuple[Row, ...],
-    notes: Sequence[str],
-    without: frozenset[str],
-) -> Table:
-    first = next(iter(points.values())).group.first
-    facts = describe(first, protocol, len(first.records) - len(without & {r.id for r in first.records}))
-    errors = sum(scored.n_error for scored in points.values())
-    told = (
-        f"protocol {facts['protocol']} ({facts['mode']}), prompt set {facts['prompt_set']}, data {facts['data']}, "
-        f"questions {facts['questions']}"
-    )
-    size = f"{len(points)} point" + "s" * (len(points) > 1)
-    legend = (
-        f"Percent, ± standard error clustered by conversation; {size}, {errors} errors, counted as 0. " + MARKS.strip()
-    )
-    title = f"{first.method} on {first.backbone}: {what} over {' x '.join(axes)}; {told}"
-    title += f"; without {len(without)} questions whose gold is wrong" if without else ""
-    subset = "without_wrong_golds" if without else "all"
-    return Table("sensitivity", title, columns, rows, (legend, *notes), subset, facts)
+    def _table(self, what: str, columns: tuple[Column, ...], rows: tuple[Row, ...], few: Sequence[str]) -> Table:
+        first = next(iter(self.points.values())).group.first
+        left_out = len(self.without & {r.id for r in first.records})
+        facts = describe(first, self.protocol, len(first.records) - left_out)
+        errors = sum(scored.n_error for scored in self.points.values())
+        told = (
+            f"protocol {facts['protocol']} ({facts['mode']}), prompt set {facts['prompt_set']}, data {facts['data']}, "
+            f"questions {facts['questions']}"
+        )
+        size = f"{len(self.points)} point" + "s" * (len(self.points) > 1)
+        legend = (
+            f"Percent, ± standard error clustered by conversation; {size}, {errors} errors, counted as 0. "
+            + MARKS.strip()
+        )
+        title = f"{first.method} on {first.backbone}: {what} over {' x '.join(self.axes)}; {told}"
+        title += f"; without {len(self.without)} questions whose gold is wrong" if self.without else ""
+        subset = "without_wrong_golds" if self.without else "all"
+        return Table("sensitivity", title, columns, rows, (legend, *few, *self.notes), subset, facts)
