@@ -1,4 +1,4 @@
-"""The shared answerer: the same prompts for every system, chosen by category only here (spec/baselines.md sections 2, 3).
+"""The shared answerer: the same prompts for every system, chosen by category only here (docs/protocols.md).
 
 Prompt sets: `amem` picks the prompt by category and asks category 5 as a choice of two; `locomo` does so in the official
 manner; `open` uses one prompt for all and leave to abstain, so that nothing depends on the category.

@@ -1,7 +1,7 @@
 """LoCoMo's five question categories, with the numbers the data file uses. Nothing else.
 
-Several public harnesses swap the names of 1, 3 and 4; these follow the official scorer's comments and the paper's
-counts (spec section 1): 282, 321, 96, 841 and 446 questions in locomo10, in the order of the numbers.
+Several public harnesses swap the names of 1, 3 and 4; these follow the comments in LoCoMo's task_eval/evaluation.py and
+the counts of its paper: 282, 321, 96, 841 and 446 questions in locomo10, in the order of the numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Answers that no memory produced, scored like any run: what a table's numbers mean can be read off beside them.
 
 "Always refuse" wins category 5 under LoCoMo's scorer and loses it under A-MEM's, the trap does the reverse, and a fair coin
-between the two sits at half (pitfalls 4 and 5). No model is asked; the one random control is seeded per question, and the
-coin is its exact expected value, not a draw.
+between the two sits at half. No model is asked; the one random control is seeded per question, and the coin is its exact
+expected value, not a draw.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def parse_gold(raw: Sequence[str], turns: Collection[str]) -> GoldEvidence:
     """Evidence ids as the file has them, reduced to ids in `turns` (all turn ids of the conversation).
 
     An id that is no turn is split at ';', ',' and blanks; each piece loses leading zeros ("D30:05") and a stray colon
-    ("D:11:26") and counts if such a turn exists (spec section 1).
+    ("D:11:26") and counts if such a turn exists (ours: docs/protocols.md).
     """
     found: dict[str, None] = {}
     repairs = []
@@ -120,7 +120,7 @@ def summarise(scores: Iterable[Mapping[str, float | None]]) -> EvidenceSummary:
 
 
 def official_recall(evidence: Sequence[str], context: Sequence[str]) -> float:
-    """LoCoMo's own evidence recall, kept for comparison with its published numbers (spec 12a).
+    """LoCoMo's own evidence recall, kept for comparison with its published numbers (task_eval/evaluation.py).
 
     Ids as in the file, unrepaired, repeats counted; session numbers are compared when the first context id is a session
     ("S7"); 1 for a question without evidence. An empty context gives 0, where the original raises IndexError.

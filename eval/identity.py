@@ -109,7 +109,7 @@ def run_folder_name(config: RunConfig, identity: Mapping[str, Any]) -> str:
 def manifest(
     config: RunConfig, identity: Mapping[str, Any], dataset: Dataset, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Everything needed to repeat a run or to distrust it (pitfall 1)."""
+    """Everything needed to repeat a run or to distrust it."""
     return {
         "version": VERSION,
         "code_version": CODE_VERSION,

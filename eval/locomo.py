@@ -1,7 +1,8 @@
-"""Loading a LoCoMo file: typed, nothing dropped, everything odd reported (spec/baselines.md section 1; pitfalls 2-6, 31).
+"""Loading a LoCoMo file: typed, nothing dropped, everything odd reported.
 
 Sessions are found by their turn lists and ordered by number; dates without a session are reported, not invented. Gold data
-(`Gold`) is kept apart from what systems may see (`Question`). This module does not score.
+(`Gold`) is kept apart from what systems may see (`Question`). What is odd in locomo10.json itself is in docs/protocols.md.
+This module does not score.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Where a run's summary is sent besides its folder: nowhere, or Weights & Biases (offline unless told otherwise).
 
-W&B is a sink: one W&B run per job, named and identified by the run folder, with the run's own exit code (pitfall 29).
-Nothing is read back from it, and it never sees a key: only the config and the summary's numbers are sent.
+W&B is a sink: one W&B run per job, named and identified by the run folder, with the run's own exit code: jobs
+of a sweep stay apart, and a failed one does not show as finished. Nothing is read back from it, and it never sees a key:
+only the config and the summary's numbers are sent.
 """
 
 from __future__ import annotations

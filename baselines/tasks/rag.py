@@ -1,7 +1,7 @@
 """What RAG over notes asks of a model when the data file ships none: observations and a summary of one session.
 
 Follows LoCoMo's own generation step (observations: generative_agents/memory_utils.py): one call per session each,
-temperature 1.0. Turn ids that do not exist are dropped by `baselines.rag`, not here.
+temperature 1.0. Turn ids that do not exist are dropped by `baselines.rag_units`, not here.
 """
 
 from __future__ import annotations

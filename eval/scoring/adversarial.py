@@ -1,8 +1,8 @@
 """Category 5 read both ways: did the answer refuse, and did it fall for the trap?
 
 LoCoMo's adversarial questions have no true answer. The official scorer gives 1 to a refusal; A-MEM's compares with the
-trap, so being fooled scores 1. Reported alone either misleads (pitfalls 4 and 5), hence both readings go with every score.
-No model is asked; these are rules on the answer's text.
+trap, so being fooled scores 1. Reported alone either misleads, hence both readings go with every score. No
+model is asked; these are rules on the answer's text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eval.scoring.protocol import Scores
 from eval.scoring.text import normalise, set_f1
 
 REFUSAL = "Not mentioned in the conversation"
-"""The refusal that the two-option question of both harnesses offers (spec section 2)."""
+"""The refusal that the two-option question of both harnesses offers (task_eval/gpt_utils.py, test_advanced.py)."""
 
 FOOLED_F1 = 0.5
 """Set F1 with the trap from which an answer counts as having fallen for it. Half is where the shared words weigh at least

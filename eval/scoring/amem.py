@@ -1,7 +1,8 @@
-"""A-MEM's metrics (spec 12b): the protocol behind the F1 and BLEU-1 of A-MEM's and MemFly's tables.
+"""A-MEM's metrics: the protocol behind the F1 and BLEU-1 of A-MEM's and MemFly's tables.
 
-In category 5 the reference is the trap, so a high score there means the system was fooled; that is the protocol, and both
-modes keep it. The readings of `adversarial` stand beside it. BERTScore is not computed.
+After `calculate_metrics` in the utils.py of AgenticMemory and A-mem. In category 5 the reference is the trap, so a high
+score there means the system was fooled; that is the protocol, and both modes keep it. The readings of `adversarial` stand
+beside it. BERTScore is not computed.
 
 `as_is` keeps one bug: an answer or reference that is falsy (0, not only "") scores 0 throughout, and a blank-only answer
 still goes to the embedding metric. `fixed` scores 0 like any other answer and treats blank-only as empty. Both modes report

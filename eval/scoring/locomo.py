@@ -1,8 +1,8 @@
-"""LoCoMo's official question-answering score (spec 12a): one F1 per question, by rules that depend on the category.
+"""LoCoMo's official question-answering score: one F1 per question, by rules that depend on the category.
 
-Categories 2, 3 and 4 use a stemmed multiset F1, 3 after cutting the gold answer at its first ';'; 1 splits both sides at
-commas and averages the best F1 per gold piece; 5 is 1 when the answer refuses in the official words, else 0. Gold answers
-scored against themselves give 1 in 1, 2 and 4 and 0.9274 in 3 (eleven have a ';').
+After LoCoMo's task_eval/evaluation.py. Categories 2, 3 and 4 use a stemmed multiset F1, 3 after cutting the gold answer at
+its first ';'; 1 splits both sides at commas and averages the best F1 per gold piece; 5 is 1 when the answer refuses in the
+official words, else 0. Gold answers scored against themselves give 1 in 1, 2 and 4 and 0.9274 in 3 (eleven have a ';').
 
 `as_is` raises OriginalFailure where the original crashes: a prediction that is no string, and a missing reference, which
 released code meets on 444 of the 446 category-5 questions before it looks at the category. `fixed` reads a missing

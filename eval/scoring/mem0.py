@@ -1,7 +1,7 @@
-"""mem0's word metrics (spec 12c), without its LLM judge: A-MEM's set F1 and BLEU on categories 1 to 4.
+"""mem0's word metrics, without its LLM judge: A-MEM's set F1 and BLEU on categories 1 to 4.
 
-Category 5 is skipped: every metric is None there and no average contains it. `as_is` turns a missing answer into the word
-"None", as the original does; `fixed` reads it as empty.
+After mem0's evaluation/metrics/utils.py. Category 5 is skipped: every metric is None there and no average contains it.
+`as_is` turns a missing answer into the word "None", as the original does; `fixed` reads it as empty.
 """
 
 from __future__ import annotations

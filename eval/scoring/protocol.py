@@ -1,7 +1,7 @@
 """What a scoring protocol is: a pure function from one answer to named numbers, in one of two modes.
 
-`as_is` keeps the original scorer's bugs, for parity with published numbers; `fixed` carries the repairs of spec section
-12. The protocols themselves are in `amem`, `locomo` and `mem0`. Averages are `aggregate`'s work.
+`as_is` keeps the original scorer's bugs, for parity with published numbers; `fixed` carries the repairs that
+docs/protocols.md lists. The protocols themselves are in `amem`, `locomo` and `mem0`. Averages are `aggregate`'s work.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from nltk.translate.meteor_score import meteor_score
 from eval.scoring.treebank import tokenize
 
 BLEU_WEIGHTS: tuple[tuple[float, ...], ...] = ((1.0,), (0.5, 0.5), (0.33, 0.33, 0.33), (0.25, 0.25, 0.25, 0.25))
-"""A-MEM's weights for BLEU-1 to BLEU-4 (spec 12b). Those of BLEU-3 add up to 0.99; published numbers use them."""
+"""A-MEM's weights for BLEU-1 to BLEU-4 (its utils.py). Those of BLEU-3 add up to 0.99; published numbers use them."""
 
 _EPSILON = 0.1  # what smoothing method 1 puts in place of a zero count
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
@@ -57,13 +57,13 @@ def rouge_tokens(text: str) -> tuple[str, ...]:
 def normalise(text: str) -> str:
     """LoCoMo's normal form: lower case, ASCII punctuation deleted, "a", "an", "the" and "and" dropped, blanks squeezed.
 
-    "self-care" becomes "selfcare", "an" becomes ""; typographic quotes and dashes stay (spec 12a).
+    "self-care" becomes "selfcare", "an" becomes ""; typographic quotes and dashes stay (task_eval/evaluation.py).
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def set_f1(prediction: str, reference: str) -> float:
-    """A-MEM's F1 on sets of lower-cased words, with . , ! ? read as blanks; no stemming, repeats ignored (spec 12b)."""
+    """A-MEM's F1 on sets of lower-cased words, with . , ! ? read as blanks; no stemming, repeats ignored."""
     ours, theirs = (set(side.lower().translate(_SET_F1_BLANKS).split()) for side in (prediction, reference))
     return f_measure(len(ours & theirs), len(ours), len(theirs))
 
@@ -80,7 +80,7 @@ def bleu(prediction: Sequence[str], reference: Sequence[str]) -> tuple[float, fl
     """BLEU-1 to BLEU-4 of token sequences against one reference, each in [0, 1].
 
     Clipped n-gram precision, smoothing method 1 (a zero count becomes 0.1), brevity penalty; 0 for all four when not one
-    word overlaps. Exact matches shorter than n words stay below 1 (spec 12b).
+    word overlaps. Exact matches shorter than n words stay below 1.
     """
     counts = [_clipped_matches(prediction, reference, n) for n in range(1, 5)]
     if counts[0][0] == 0:
