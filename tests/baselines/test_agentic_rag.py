@@ -1,4 +1,4 @@
-"""Agentic RAG: the rules of the search loop (spec/baselines.md section 10 A)."""
+"""Agentic RAG: the rules of the search loop (docs/systems/agentic_rag.md)."""
 
 from __future__ import annotations
 

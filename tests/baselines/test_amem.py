@@ -1,4 +1,4 @@
-"""A-MEM: what its calls are shown, what a reply changes, and which notes a question gets (spec/baselines.md section 8)."""
+"""A-MEM: what its calls are shown, what a reply changes, and which notes a question gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full context and no context: the official rendering, its order, its truncation (spec/baselines.md section 3)."""
+"""Full context and no context: the official rendering, its order, its truncation."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_wrong_options_are_named(options: dict[str, Any]) -> None:
 
 
 async def test_tokens_of_the_benchmark_s_first_conversation(locomo10_data: Dataset) -> None:
-    """The official rendering of conv-26 has 16,874 o200k tokens (spec section 1); dates stand elsewhere here."""
+    """The official rendering of conv-26 of LoCoMo's code has 16,874 o200k tokens; dates stand elsewhere here."""
     evidence = await shown(locomo10_data.conversations[0].turns)
     tokens = count_tokens("\n".join(render(p) for p in evidence.passages))
     assert abs(tokens - 16_874) < 0.01 * 16_874

@@ -1,4 +1,4 @@
-"""What every system must hold, whatever its method: one suite over all presets in conf/method (pitfalls 9, 23, 25).
+"""What every system must hold, whatever its method: one suite over all presets in conf/method.
 
 A new preset joins by being there. The backbone is the extractive one with the hashing embedder; replies are damaged or
 delayed on purpose where a test says so.
@@ -336,7 +336,7 @@ async def test_some_unusable_replies(preset: str, longer: tuple[Turn, ...]) -> N
 
 @every_preset
 async def test_a_failed_call_is_an_error(preset: str, longer: tuple[Turn, ...]) -> None:
-    """A transport error of whatever task never turns into a memory or an answer (pitfall 18)."""
+    """A transport error of whatever task never turns into a memory or an answer."""
 
     async def run(failing: str | None) -> set[str]:
         seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Mem0: pairs and what the extraction sees, renumbered ids, what an update reply does, retrieval (spec section 9)."""
+"""Mem0: pairs and what the extraction sees, renumbered ids, what an update reply does, retrieval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MemGPT: tiers, functions, queue arithmetic, the loop, and a question's fresh copy (spec/baselines.md section 7)."""
+"""MemGPT: tiers, functions, queue arithmetic, the loop, and a question's fresh copy (docs/systems/memgpt.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MemoryBank: exchanges, the two curves at their worked values, seeded forgetting, widening and order (spec section 6)."""
+"""MemoryBank: exchanges, the two curves at their worked values, seeded forgetting, widening and order."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_exchanges_and_summaries(turns: tuple[Turn, ...]) -> None:
 
 
 async def test_calls(turns: tuple[Turn, ...]) -> None:
-    """Two a day and two over all days (spec section 11); none for a question."""
+    """Two a day and two over all days; none for a question."""
     llm = backbone()
     system = await build(turns, llm)
     assert llm.count == {
@@ -158,7 +158,7 @@ async def test_widening_joins_neighbours_of_the_day_up_to_the_limit() -> None:
     [(1, 1, 0.819, 0.368), (5, 1, 0.368, 0.0067), (5, 2, 0.135, 0.082), (10, 5, 0.00005, 0.135)],
 )
 def test_worked_curve_values(days_: int, strength: int, code: float, paper: float) -> None:
-    """The table of spec section 6. In the code's reading more strength means faster forgetting."""
+    """Worked from exp(-t / S) and exp(-t / 5 * S). In the code's reading more strength means faster forgetting."""
     assert retention(days_, strength, "code") == pytest.approx(code, rel=0.1 if code < 1e-3 else 0.005)
     assert retention(days_, strength, "paper") == pytest.approx(paper, rel=0.01)
     assert retention(days_, strength, "none") == 1.0

@@ -1,4 +1,4 @@
-"""RAG: units, retrievers, context and smoothing, notes from the file or made, and the reference points of the spec."""
+"""RAG: units, retrievers, context and smoothing, notes from the file or made, and the reference points."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ async def test_notes_without_a_model(turns: tuple[Turn, ...]) -> None:
     assert ("D3:4",) not in facts  # small talk
 
 
-# -- the reference points (spec/memfly.md section 11) ------------------------------------------------------------
+# -- the reference points (docs/systems/rag.md) ------------------------------------------------------------------
 
 REFERENCE = {
     "rag_bm25": (0.7008, 0.7568),

@@ -1,4 +1,4 @@
-"""ReadAgent: pagination against the demo's own runs, tolerant reading of replies, look-up P and S (spec section 5)."""
+"""ReadAgent: pagination against the demo's own runs, tolerant reading of replies, look-up P and S."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_amem_gold_against_itself_on_the_benchmark(
 ) -> None:
     for category, value in zip(Category, values, strict=False):
         row = _row(benchmark_table, protocol="amem", control="gold", category=category.label)
-        assert row[metric] == pytest.approx(value, abs=6e-4)  # the three digits of spec 12b were rounded twice
+        assert row[metric] == pytest.approx(value, abs=6e-4)  # the original's values in three digits, rounded twice
 
 
 def test_mem0_average_leaves_category_5_out_on_the_benchmark(benchmark_table: Table) -> None:

@@ -300,7 +300,7 @@ def test_a_damaged_memory_is_built_again(tmp_path: Path, calls: Counter[str]) ->
 
 
 def test_a_system_sees_one_conversation_and_no_gold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pitfalls 23 and 25: no text of one conversation, no gold answer and no trap reaches the other's building calls."""
+    """No text of one conversation, no gold answer and no trap reaches the other's building calls."""
     seen: dict[str, set[str]] = {"Ada": set(), "Cleo": set()}
 
     def look(call: Call) -> None:

@@ -1,4 +1,4 @@
-"""Integrity of the memory graph under any sequence of additions, merges and links (pitfall 24)."""
+"""Integrity of the memory graph under any sequence of additions, merges and links."""
 
 from __future__ import annotations
 
