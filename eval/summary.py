@@ -221,8 +221,12 @@ def against_estimate(folder: Path, summary: Mapping[str, Any]) -> str:
         return ""
     roles = json.loads(path.read_text(encoding="utf-8"))["roles"]
     lines = ["", "| role | calls predicted | real | prompt tokens predicted | real |", "|---|---:|---:|---:|---:|"]
+    total = [0.0] * 4
     for role in sorted(roles.keys() | summary["calls"].keys()):
         said = roles.get(role, {"calls": 0, "prompt_tokens": 0})
-        calls, tokens = summary["calls"].get(role, 0), summary["tokens"].get(role, {"prompt": 0})["prompt"]
-        lines.append(f"| {role} | {said['calls']:,.0f} | {calls:,} | {said['prompt_tokens']:,.0f} | {tokens:,} |")
+        real = summary["calls"].get(role, 0), summary["tokens"].get(role, {"prompt": 0})["prompt"]
+        row = (said["calls"], real[0], said["prompt_tokens"], real[1])
+        total = [a + b for a, b in zip(total, row, strict=True)]
+        lines.append(f"| {role} | " + " | ".join(f"{value:,.0f}" for value in row) + " |")
+    lines.append("| **all** | " + " | ".join(f"{value:,.0f}" for value in total) + " |")
     return "\n".join(lines) + "\n"
