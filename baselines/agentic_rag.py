@@ -17,7 +17,7 @@ from memfly.embed import Vectors
 from memfly.errors import ConfigError, ParseError
 from memfly.index import VectorIndex
 from memfly.system import MemorySystem, Services
-from memfly.types import Evidence, Passage, Question, Turn, in_time_order
+from memfly.types import Evidence, Passage, Question, Turn
 
 REPEATED = "this query was sent before; nothing was searched"
 NOTHING_NEW = "no turn is left that was not shown"
@@ -77,15 +77,17 @@ class AgenticRag(MemorySystem):
         while not loop.stop:
             loop.steps += 1
             await self._step(question, loop)
-        passages = in_time_order([self.passages[position] for position in sorted(loop.shown)])
         order = dict.fromkeys([*loop.hits, *loop.shown])
+        shown = sorted(loop.shown)  # positions are in time order, also inside a session
+        passages = tuple(self.passages[position] for position in shown)
+        ranking = tuple(shown.index(position) for position in order)
         trace: dict[str, object] = {
             "steps": loop.steps,
             "queries": [search.query for search in loop.searches],
             "stop": loop.stop,
             "draft_answer": loop.draft,
         }
-        return Evidence(passages, tuple(self.passages[i].turns[0] for i in order), trace=trace)
+        return Evidence(passages, tuple(self.passages[i].turns[0] for i in order), ranking, trace=trace)
 
     async def _step(self, question: Question, loop: _Loop) -> None:
         """One call; sets `loop.stop` when the search is over. An unusable reply forces the answer."""

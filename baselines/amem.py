@@ -234,10 +234,11 @@ class AMem(MemorySystem):
         shown = list(self._with_links(hits))
         ranked = dict.fromkeys(self.notes[position].turn for position in [*hits, *shown])
         order = shown if self.repeat_notes else list(dict.fromkeys(shown))
+        ranking = tuple(order.index(position) for position in hits)  # the notes found, then those linked to them
         trace: dict[str, object] = {"keywords": keywords, "hits": len(hits), "linked": len(shown) - len(hits)}
         if fallback:
             trace["keywords_fallback"] = True
-        return Evidence(tuple(self._passage(position) for position in order), tuple(ranked), trace=trace)
+        return Evidence(tuple(self._passage(position) for position in order), tuple(ranked), ranking, trace=trace)
 
     def _with_links(self, hits: list[int]) -> Iterator[int]:
         """Each hit, then its linked notes. The original looks at its counter after printing: `linked_notes` + 1 notes

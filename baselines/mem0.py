@@ -28,7 +28,7 @@ from baselines.tasks.mem0 import (
 )
 from memfly.errors import ConfigError, ParseError
 from memfly.system import MemorySystem, Services
-from memfly.types import Evidence, Passage, Question, Turn, in_time_order
+from memfly.types import Evidence, Passage, Question, Turn, shown_in_time_order
 
 Form = Literal["paper", "oss"]
 Facts = asyncio.Task[tuple[str, ...] | None]
@@ -197,8 +197,8 @@ class Mem0(MemorySystem):
         found = [(score, store, item) for store in self.stores for item, score in store.search(vector, self.k)]
         found.sort(key=lambda hit: -hit[0])
         ranked = dict.fromkeys(turn for _, store, item in found for turn in store.entries[item].turns)
-        passages = in_time_order([_passage(store, item) for _, store, item in found])
-        return Evidence(passages, tuple(ranked), trace={"memories": len(found)})
+        passages, ranking = shown_in_time_order([_passage(store, item) for _, store, item in found])
+        return Evidence(passages, tuple(ranked), ranking, trace={"memories": len(found)})
 
     def stats(self) -> Mapping[str, int]:
         names = ("adds", "facts", "extract_fallback", "update_fallback", "summary_fallback")

@@ -21,7 +21,7 @@ from memfly.errors import ConfigError
 from memfly.system import MemorySystem, Services
 from memfly.tasks.answer import NOT_MENTIONED
 from memfly.text import count_tokens, cut_tokens
-from memfly.types import Evidence, Passage, Question, Turn, in_time_order
+from memfly.types import Evidence, Passage, Question, Turn, shown_in_time_order
 
 Ingest = Literal["chat", "insert"]
 EVENT_SHARE = 0.25
@@ -126,7 +126,10 @@ class MemGPT(MemorySystem):
         ranked = dict.fromkeys(turn for passage in seen for turn in passage.turns)
         trace: dict[str, object] = {"retrieved": len(agent.retrieved), **{name: counts[name] for name in COUNTS}}
         answer = agent.sent[-1].strip() if agent.sent else ""
-        return Evidence((*_untimed(state), *in_time_order(seen)), tuple(ranked), answer, trace)
+        shown, ranking = shown_in_time_order(seen)
+        untimed = _untimed(state)
+        places = tuple(len(untimed) + place for place in ranking)
+        return Evidence((*untimed, *shown), tuple(ranked), places, answer, trace)
 
     def stats(self) -> Mapping[str, int]:
         state = self.state

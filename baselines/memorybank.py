@@ -224,15 +224,18 @@ class MemoryBank(MemorySystem):
         vector = (await self.services.embedder.embed([question.text]))[0]
         hits = [position for position, _ in self._index.search(vector, self.k)]
         shown = sorted({near for hit in hits for near in self._widened(hit)})
-        passages = [_merged(list(group)) for group in self._by_source(shown)]
+        order = {position: i for i, position in enumerate(dict.fromkeys([*hits, *shown]))}
+        groups = [list(group) for _, group in groupby(shown, key=self._source)]  # by time, not by score (code)
+        passages = [_merged([self.memories[position] for position in group]) for group in groups]
+        ranking = sorted(range(len(groups)), key=lambda i: min(order[position] for position in groups[i]))
         if self.show_portraits:
             pairs = zip(self.services.speakers, self.portraits, strict=True)
             passages += [Passage(f"About {name}: {text}", ()) for name, text in pairs if text]
         if self.show_global and self.global_summary:
             passages.append(Passage(f"All in all: {self.global_summary}", ()))
-        order = dict.fromkeys([*hits, *shown])
         ranked = tuple(dict.fromkeys(turn for position in order for turn in self.memories[position].passage.turns))
-        return Evidence(tuple(passages), ranked, trace={"hits": len(hits), "widened": len(shown) - len(hits)})
+        trace: dict[str, object] = {"hits": len(hits), "widened": len(shown) - len(hits)}
+        return Evidence(tuple(passages), ranked, tuple(ranking), trace=trace)
 
     def _source(self, position: int) -> str:
         """What neighbours must share to be joined: the day, or, with forgetting, the exchange (code)."""
@@ -253,10 +256,6 @@ class MemoryBank(MemorySystem):
                     return found
                 found.append(position)
         return found
-
-    def _by_source(self, positions: Sequence[int]) -> list[list[Memory]]:
-        """In the order of the sources, which is that of time, not of the scores (code)."""
-        return [[self.memories[p] for p in group] for _, group in groupby(positions, key=self._source)]
 
     def stats(self) -> Mapping[str, int]:
         return dict(sorted(self.counts.items()))

@@ -150,9 +150,11 @@ class Rag(MemorySystem):
             ranked = [i for i in ranked if scores[i] > 0]  # neither index found the others
         best = ranked[: self.k]
         turns = tuple(dict.fromkeys(turn for i in best for turn in self.units[i].passage.turns))
-        passages = tuple(self.units[i].passage for i in (sorted(best) if self.order == "time" else best))
+        shown = sorted(best) if self.order == "time" else best
+        passages = tuple(self.units[i].passage for i in shown)
+        ranking = tuple(shown.index(i) for i in best)
         trace: dict[str, object] = {"retriever": self.retriever, "units_found": len(ranked)}
-        return Evidence(passages, turns, traceable=self.unit != "summaries", trace=trace)
+        return Evidence(passages, turns, ranking, traceable=self.unit != "summaries", trace=trace)
 
     async def _scores(self, query: str, index: _Index) -> Scores:
         size = len(self.units)

@@ -178,7 +178,7 @@ class ReadAgent(MemorySystem):
         chosen, trace = await look_up(question)
         passages = tuple(_passage(page, number in chosen) for number, page in enumerate(self.pages))
         ranked = tuple(turn for number in chosen for turn in self.pages[number].turns)
-        return Evidence(passages, ranked, trace={"pages": chosen, **trace})
+        return Evidence(passages, ranked, tuple(chosen), trace={"pages": chosen, **trace})
 
     async def _parallel(self, question: Question) -> tuple[list[int], dict[str, object]]:
         value = LookUpInput(question.text, self._remembered(()), self.most)

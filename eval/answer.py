@@ -90,18 +90,16 @@ async def answer(llm: LLM, prompted: Prompted, options: AnswerOptions) -> str:
 def fit(evidence: Evidence, budget: int) -> tuple[Passage, ...]:
     """The best-ranked passages that fill the budget, the last one cut to it, in the order they were shown.
 
-    A passage ranks by the best of its turns in `ranked_turns`; passages without a ranked turn keep their order, last.
+    A text shown more than once is charged once: its later copies are left out.
     """
-    place = {turn: i for i, turn in enumerate(evidence.ranked_turns)}
-    last = len(place)
-    by_rank = sorted(
-        range(len(evidence.passages)),
-        key=lambda i: (min((place.get(t, last) for t in evidence.passages[i].turns), default=last), i),
-    )
     kept: dict[int, Passage] = {}
+    seen: set[Passage] = set()
     left = budget
-    for i in by_rank:
+    for i in dict.fromkeys([*evidence.ranking, *range(len(evidence.passages))]):
         passage = evidence.passages[i]
+        if passage in seen:
+            continue
+        seen.add(passage)
         size = count_tokens(render(passage))
         if size > left:
             room = left - count_tokens(f"{passage.date} | ") if passage.date else left

@@ -252,7 +252,8 @@ class MemFly(MemorySystem):
         retriever = Retriever(self, services.llm, services.embedder, self.retrieval_options)
         notes, trace = await Refiner(retriever, services.llm, self.refine_options, self._lines).gather(question.text)
         ranked = tuple(dict.fromkeys(turn for i in notes for turn in self.graph.notes[i].turns))
-        return Evidence(self._passages(notes), ranked, trace=trace)
+        place = {note: position for position, note in enumerate(sorted(notes))}
+        return Evidence(self._passages(notes), ranked, tuple(place[note] for note in notes), trace=trace)
 
     def _lines(self, notes: Sequence[int]) -> tuple[str, ...]:
         return tuple(f"{p.date} | {p.text}" for p in self._passages(notes))

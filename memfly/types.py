@@ -84,7 +84,7 @@ class Passage:
 
     text: str
     turns: tuple[str, ...]
-    """Ids of the turns whose raw content this passage shows; empty when it shows none (a summary, a portrait)."""
+    """Ids of the turns this passage shows or restates; empty when it has no single ones (a summary, a portrait)."""
     date: str = ""
     """Date label shown in front of the text; empty when the text carries its own."""
     time: datetime | None = None
@@ -99,6 +99,8 @@ class Evidence:
     passages: tuple[Passage, ...]
     ranked_turns: tuple[str, ...] = ()
     """Turn ids best first, for recall@k; when empty, the order of the passages counts."""
+    ranking: tuple[int, ...] = ()
+    """Positions in `passages`, best first, for a cut to a token budget; those not named come after, as shown."""
     answer: str | None = None
     trace: dict[str, object] = field(default_factory=dict)
     """What retrieval did (rounds, queries, pool sizes), for the record only."""
@@ -121,6 +123,12 @@ class Usage:
     estimated: bool = False
 
 
-def in_time_order(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """Passages by their time, those without one last; the order of equals is kept."""
-    return tuple(sorted(passages, key=lambda p: (p.time is None, p.time or datetime.min)))
+def shown_in_time_order(ranked: Sequence[Passage]) -> tuple[tuple[Passage, ...], tuple[int, ...]]:
+    """(passages in time order, their ranking) of passages given best first."""
+    order = sorted(range(len(ranked)), key=lambda i: _when(ranked[i]))
+    place = {i: position for position, i in enumerate(order)}
+    return tuple(ranked[i] for i in order), tuple(place[i] for i in range(len(ranked)))
+
+
+def _when(passage: Passage) -> tuple[bool, datetime]:
+    return passage.time is None, passage.time or datetime.min
