@@ -31,7 +31,8 @@ class AnswerOptions(Options):
     """Category 5's temperature; used only by prompt sets that know the category (MemFly Table 5, A-MEM)."""
     max_tokens: int = Field(default=1000, ge=16)
     native: bool = True
-    """Take the answer of systems that answer themselves (MemGPT); False asks the shared answerer for them too."""
+    """Take the answer of systems that answer themselves (MemGPT), where the question is the same for all: not under a
+    token budget, which cuts what the shared answerer sees, and not for a choice of two options. False: never."""
     token_budget: int | None = Field(default=None, ge=1)
     """Cut every system's evidence to this many o200k tokens, worst-ranked passages first: the equal-budget comparison."""
     note_view: Literal["context", "raw", "both"] = "both"
@@ -77,6 +78,11 @@ def _style(gold: Gold, prompt_set: PromptSet) -> tuple[Style, list[str]]:
     if gold.category is Category.TEMPORAL:
         return ("official_date" if official else "date"), []
     return ("official" if official else "phrase"), []
+
+
+def answers_the_same(prompted: Prompted, options: AnswerOptions) -> bool:
+    """Whether a system's own answer is an answer to what the others are asked: the same evidence, no choice of two."""
+    return options.token_budget is None and not prompted.value.options
 
 
 async def answer(llm: LLM, prompted: Prompted, options: AnswerOptions) -> str:

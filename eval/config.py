@@ -11,15 +11,15 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from eval.answer import AnswerOptions
 from eval.locomo import LOCOMO10_SHA256, SAMPLE, Captions
 from memfly.errors import ConfigError
 from memfly.llm.redaction import redact
-from memfly.options import Options
+from memfly.options import Options, options
 from memfly.system import MemorySystem, Services
 
 
@@ -162,7 +162,8 @@ def system_class(target: str) -> type[MemorySystem]:
 
 
 def method_options(cls: type[MemorySystem], method: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of the system, defaults filled in. Raises ConfigError for one its constructor does not have."""
+    """All options of the system as its constructor's annotations type them, defaults filled in, those of option groups
+    too. Raises ConfigError for one the constructor does not have and for a value of another type."""
     parameters = list(inspect.signature(cls).parameters.values())[1:]
     known = {p.name: p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     given = {key: value for key, value in method.items() if key != "_target_"}
@@ -172,7 +173,34 @@ def method_options(cls: type[MemorySystem], method: Mapping[str, Any]) -> dict[s
     missing = [n for n, p in known.items() if p.default is p.empty and n not in given]
     if missing:
         raise ConfigError(f"method.{missing[0]}: {cls.__name__} needs a value for it")
-    return {name: given.get(name, p.default) for name, p in known.items()}
+    hints = _annotations(cls)
+    return {name: _typed(hints.get(name), given.get(name, p.default), f"method.{name}") for name, p in known.items()}
+
+
+def _annotations(cls: type[MemorySystem]) -> dict[str, Any]:
+    """Types of the constructor's parameters; empty when a user's class names types that cannot be resolved."""
+    try:
+        return get_type_hints(cls.__init__)
+    except (NameError, TypeError):
+        return {}
+
+
+def _typed(hint: Any, value: Any, where: str) -> Any:
+    """The value as its annotation says: option groups made whole, "no" a bool where a bool is asked for."""
+    if hint is None:
+        return value
+    for kind in (hint, *get_args(hint)):
+        if inspect.isclass(kind) and issubclass(kind, Options):
+            return options(kind, value, where)
+    if isinstance(value, bool) and bool not in (hint, *get_args(hint)):
+        raise ConfigError(f"{where}: {str(value).lower()} is no value for it")
+    try:
+        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+    except PydanticSchemaGenerationError:
+        return value
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{where}: {first['msg']}, not {value!r}") from None
 
 
 def build_system(cls: type[MemorySystem], chosen: Mapping[str, Any], services: Services) -> MemorySystem:

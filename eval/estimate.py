@@ -151,9 +151,11 @@ def keep(found: Estimate, config: RunConfig) -> Path | None:
     """Put the prediction into the folder the run will have, so that its table can show predicted against real. None when
     the backbone cannot be named yet (no key, say)."""
     try:
-        folder = Runner(config, Silent()).folder
+        runner = Runner(config, Silent())
     except MemflyError:
         return None
+    folder = runner.folder
+    asyncio.run(runner.aclose())
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / ESTIMATE, json.dumps(asdict(found), indent=1))
     return folder / ESTIMATE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import inspect
+import json
 import platform
 import re
 import subprocess
@@ -33,19 +34,29 @@ _PACKAGES = (
 
 
 def task_identity(task: Task[Any, Any]) -> dict[str, Any]:
-    """Everything of a task that reaches a model; the rendering code is covered by the task's version."""
-    return {"name": task.name, "version": task.version, "system": task.system, "schema": task.schema()}
+    """Everything of a task that reaches a model. How its input is worded is in the source of its `render`."""
+    wording = inspect.getsource(inspect.getmodule(task.render) or task.render)
+    return {
+        "name": task.name,
+        "version": task.version,
+        "system": task.system,
+        "schema": task.schema(),
+        "wording": hashlib.sha256(wording.encode()).hexdigest()[:16],
+        "temperature": task.temperature,
+        "max_tokens": task.max_tokens,
+    }
 
 
 def system_identity(cls: type[MemorySystem], chosen: Mapping[str, Any], *, build_only: bool) -> dict[str, Any]:
-    """A system's class, versions, tasks and options; with `build_only`, without the options only `recall` reads."""
+    """A system's class, versions, tasks and options; with `build_only`, without what only `recall` reads or runs."""
+    tasks = cls.tasks if build_only else (*cls.tasks, *cls.recall_tasks)
     options = {k: v for k, v in chosen.items() if not (build_only and k in cls.recall_options)}
     identity: dict[str, Any] = {
         "class": f"{cls.__module__}.{cls.__qualname__}",
         "version": cls.version,
         "code": CODE_VERSION,
         "options": _plain(options),
-        "tasks": sorted((task_identity(task) for task in cls.tasks), key=lambda t: str(t["name"])),
+        "tasks": sorted((task_identity(task) for task in tasks), key=lambda t: str(t["name"])),
     }
     if cls.__module__.split(".")[0] not in ("memfly", "baselines"):
         source = inspect.getsourcefile(cls)
@@ -124,12 +135,24 @@ def manifest(
             "n_questions": len(dataset.questions),
             "oddities": list(dataset.oddities),
         },
+        **extra,
+    }
+
+
+def made_by(manifest: Path) -> list[dict[str, Any]]:
+    """The programs that have worked on a run, first to last: those an earlier manifest names, and this one. A run resumed
+    by the same program has one entry."""
+    this = {
         "git": git_state(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": package_versions(),
-        **extra,
     }
+    try:
+        earlier = json.loads(manifest.read_text(encoding="utf-8"))["made_by"]
+    except (OSError, ValueError, KeyError, TypeError):  # none, torn, or of an older version
+        earlier = []
+    return [*(entry for entry in earlier if entry != this), this]
 
 
 def git_state() -> dict[str, Any]:

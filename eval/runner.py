@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.answer import answer, prompt, render
+from eval.answer import answer, answers_the_same, prompt, render
 from eval.audit import read_audit
 from eval.config import RunConfig, build_system, check_locomo_hash, method_options, system_class
 from eval.folder import check_writable, finished_summary, locked
-from eval.identity import manifest, memory_fingerprint, run_folder_name, run_identity, system_identity
+from eval.identity import made_by, manifest, memory_fingerprint, run_folder_name, run_identity, system_identity
 from eval.locomo import Dataset, load
 from eval.loggers import Logger, NoLogger, log_finished, logger_for
 from eval.memories import BuildInfo, MemoryStore
@@ -88,6 +88,7 @@ class Runner:
         check_writable(self.root, "run_root")
         check_writable(cache, "cache.dir")
         self._events: EventWriter | None = None
+        self._made_by: list[dict[str, Any]] = []
         self.embedder = Embedder(_encoder(config), cache / "embeddings.sqlite")
         try:
             self.llm: LLM = self._backbone(cache)
@@ -127,17 +128,22 @@ class Runner:
     async def run(self) -> RunResult:
         finished = self._finished()
         if finished is not None:
-            self.embedder.close()
-            await self.llm.aclose()
+            await self.aclose()
             log_finished(self.config.logger, self.config, self.folder, finished.summary)
             return finished
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder):
             return await self._run_locked()
 
+    async def aclose(self) -> None:
+        """Let go of the backbone (and of a server started for it) and of the embedding cache."""
+        await self.llm.aclose()
+        self.embedder.close()
+
     async def _run_locked(self) -> RunResult:
         started = time.monotonic()
         self._events = EventWriter(self.folder / "events.jsonl")
+        self._made_by = made_by(self.folder / "manifest.json")
         done = final_records(self._events.path, keep_errors=False)
         self._write_manifest()
         self.progress.start("turns", self.dataset.n_turns)
@@ -157,8 +163,7 @@ class Runner:
             summary = self._write_results(wall, status)
             self._write_manifest()
             logger.finish(summary, 0 if status == "finished" else 1)
-            await self.llm.aclose()
-            self.embedder.close()
+            await self.aclose()
         return RunResult(self.folder, summary)
 
     def _finished(self) -> RunResult | None:
@@ -270,18 +275,19 @@ class Runner:
         except FINAL_FAILURES as error:
             return self._failed(question, item_error("recall", error), tally.logical()), ()
         prompted = prompt(question, gold, evidence, options, self.config.seed)
+        native = options.native and evidence.answer is not None and answers_the_same(prompted, options)
+        shown = dict.fromkeys(t for p in prompted.shown for t in p.turns)
         fields: dict[str, Any] = {
-            "style": prompted.value.style,
+            "style": "native" if native else prompted.value.style,
             "options": list(prompted.value.options),
-            "shown_turns": list(dict.fromkeys(t for p in prompted.shown for t in p.turns)),
-            "ranked_turns": list(evidence.ranked_turns),
+            "shown_turns": list(shown),
+            "ranked_turns": [turn for turn in evidence.ranked_turns if turn in shown],  # a budget may have cut some
             "traceable": evidence.traceable,
             "passages": len(prompted.shown),
             "evidence_tokens": prompted.evidence_tokens,
             "trace": evidence.trace,
         }
         lines = tuple(render(passage) for passage in prompted.shown)
-        native = evidence.answer is not None and options.native
         try:
             text = evidence.answer if native else await answer(self.llm, prompted, options)
         except FINAL_FAILURES as error:
@@ -320,6 +326,7 @@ class Runner:
         extra = {
             **self._probed(),
             "run": self.folder.name,
+            "made_by": self._made_by,
             "memories": {c.id: self.fingerprint(c) for c in self.dataset.conversations},
         }
         text = json.dumps(

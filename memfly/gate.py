@@ -50,7 +50,7 @@ class Decision:
 
 
 def validate(output: GateOutput | StrengthOutput, candidates: Collection[int]) -> tuple[list[Scored], int]:
-    """Usable verdicts and the number dropped: unknown ids, repeated ids, unknown relations, scores outside [0, 1].
+    """Usable verdicts and the number dropped: unknown or repeated ids, unknown relations, no score inside [0, 1].
 
     In the one-strength form the strength counts as s_red when the relation is SUPPORTS, else as s_comp.
     """

@@ -13,16 +13,27 @@ from collections.abc import Iterable
 
 _FOLD = re.compile(r"[^\w']+|_")
 _KEEP_S = ("ss", "us", "is", "as", "os", "'s")
+_NO_PLURALS = frozenset({"news", "lens", "series", "species"})
 _MAX_LENGTH = 120
 
 
 def singular(word: str) -> str:
-    """Singular of one folded word by suffix rules: "stories" -> "story", "boxes" -> "box", "cats" -> "cat"."""
+    """One key for a folded word and its plural, by suffix rules: "stories" and "story" -> "story", "cats" -> "cat".
+
+    Where the plural does not tell how the singular ends, both lose the ending: "movies" and "movie" -> "movy",
+    "headaches" and "headache" -> "headach". So it is a key, not always a word.
+    """
+    if word in _NO_PLURALS:
+        return word
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
-    if len(word) > 4 and word.endswith(("sses", "xes", "zes", "ches", "shes")):
+    if len(word) > 4 and word.endswith(("sses", "xes", "zes", "ches", "shes", "oes")):
         return word[:-2]
     if len(word) > 3 and word.endswith("s") and not word.endswith(_KEEP_S):
+        return word[:-1]
+    if len(word) > 3 and word.endswith("ie"):
+        return word[:-2] + "y"
+    if len(word) > 3 and word.endswith(("xe", "ze", "che", "she", "oe")):
         return word[:-1]
     return word
 

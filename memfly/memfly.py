@@ -28,7 +28,7 @@ from memfly.options import Options, options
 from memfly.refine import RefineOptions, Refiner
 from memfly.retrieve import RetrievalOptions, Retriever
 from memfly.system import MemorySystem, Services
-from memfly.tasks.answer import ANSWER
+from memfly.tasks.answer import INTERIM
 from memfly.tasks.base import Task
 from memfly.tasks.gate import GATE, GATE_MERGE, GATE_ONE_STRENGTH, GateCandidate, GateInput
 from memfly.tasks.ingest import INGEST
@@ -63,12 +63,9 @@ class MemFly(MemorySystem):
         GATE_MERGE,
         GATE_ONE_STRENGTH,
         MERGE,
-        QUESTION,
-        SUFFICIENCY,
-        SUBQUERY,
-        ANSWER,
     )
-    version: ClassVar[int] = 4
+    recall_tasks: ClassVar[tuple[Task[Any, Any], ...]] = (QUESTION, SUFFICIENCY, SUBQUERY, INTERIM)
+    version: ClassVar[int] = 5
 
     def __init__(
         self,

@@ -23,6 +23,8 @@ def options(kind: type[Group], value: Group | Mapping[str, Any] | None, where: s
     """The group from a mapping (a Hydra node, say). `where` is its place in the config, for the message."""
     if isinstance(value, kind):
         return value
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: takes options, such as {{{next(iter(kind.model_fields))}: ...}}, not {value!r}")
     try:
         return kind.model_validate(dict(value or {}))
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """Iterative evidence refinement (MemFly 3.4.2): retrieve, judge, ask for what is missing.
 
 Ours: the first retrieval is round 1, so `rounds` bounds the retrievals; the pool is cut by accumulated RRF score; a round
-that adds no new note ends it. An unusable reply ends it as well, and is counted.
+that adds no new note ends it. An unusable reply ends it as well, and is marked in the trace.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from memfly.errors import ParseError
 from memfly.llm.client import LLM
 from memfly.options import Options
 from memfly.retrieve import Retrieved, Retriever, pool
-from memfly.tasks.answer import ANSWER, AnswerInput
+from memfly.tasks.answer import INTERIM, AnswerInput
 from memfly.tasks.refine import SUBQUERY, SUFFICIENCY, SubqueryInput, SufficiencyInput
+
+UNUSABLE = "unusable reply"
 
 
 class RefineOptions(Options):
@@ -52,7 +54,12 @@ class Refiner:
                 stop = "nothing new"
                 break
             stop = "rounds"
-        return pool(found, k_final), {"rounds": [r.trace for r in found], "stop": stop}
+        trace: dict[str, Any] = {"rounds": [r.trace for r in found], "stop": stop}
+        if stop == UNUSABLE:
+            trace["reflect_fallback"] = True
+        if any("parse_fallback" in result.trace for result in found):
+            trace["parse_fallback"] = True
+        return pool(found, k_final), trace
 
     async def _next_query(self, question: str, notes: Sequence[int], history: Sequence[str]) -> tuple[str, str]:
         """The next sub-query and "", or "" and why to stop."""
@@ -62,14 +69,14 @@ class Refiner:
             interim = ""
             if self.options.interim_answer:
                 value = AnswerInput(question, evidence, "open")
-                interim = (await self.llm.run(ANSWER, value, temperature=0.0, purpose=f"interim {purpose}")).answer
+                interim = (await self.llm.run(INTERIM, value, purpose=f"interim {purpose}")).answer
             verdict = await self.llm.run(SUFFICIENCY, SufficiencyInput(question, evidence, interim), purpose=purpose)
             if verdict.sufficient:
                 return "", "sufficient"
             ask = SubqueryInput(question, evidence, tuple(history), verdict.missing_info)
             query = (await self.llm.run(SUBQUERY, ask, purpose=purpose)).query.strip()
         except ParseError:
-            return "", "unusable reply"
+            return "", UNUSABLE
         if not query or query in history:
             return "", "no new query"
         return query, ""

@@ -81,19 +81,13 @@ class Retriever:
 
     async def retrieve(self, question: str) -> Retrieved:
         """Read the question (one call), run the pathways, fuse, cut at k_final."""
+        fallback = False
         try:
             plan = await self.llm.run(QUESTION, QuestionInput(question), purpose=question)
-            topic, keys, fallback = (
-                plan.topic_desc.strip() or question,
-                list(canonical_map(plan.keywords).values()),
-                False,
-            )
+            topic, keys = plan.topic_desc.strip() or question, list(canonical_map(plan.keywords).values())
         except ParseError:
-            topic, keys, fallback = (
-                question,
-                [w for w in dict.fromkeys(words(question)) if w not in STOPWORDS][:5],
-                True,
-            )
+            fallback = True
+            topic, keys = question, [w for w in dict.fromkeys(words(question)) if w not in STOPWORDS][:5]
         vectors = await self.embedder.embed([question, topic, *keys])
         scores = self.memory.sparse.scores(stems(question)) if self.options.order != "cosine" else {}
         lists = self._lists(vectors[0], vectors[1], vectors[2:], scores)

@@ -53,7 +53,11 @@ class MemorySystem(ABC):
     that differ in nothing else share one built memory."""
 
     tasks: ClassVar[tuple[LLMTask[Any, Any], ...]] = ()
-    """All LLM tasks the system may run; their prompts and schemas are part of the fingerprint."""
+    """All LLM tasks the system may run while it builds its memory (those of `recall`, too, where not told apart); their
+    wording and schemas are part of the fingerprint."""
+
+    recall_tasks: ClassVar[tuple[LLMTask[Any, Any], ...]] = ()
+    """LLM tasks that only `recall` runs: part of the run's identity, not of the memory's fingerprint."""
 
     version: ClassVar[int] = 1
     """Raise it when a code change alters what a built memory contains; part of the fingerprint."""

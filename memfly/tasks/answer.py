@@ -68,3 +68,6 @@ def _render(value: AnswerInput) -> str:
 
 
 ANSWER = Task("answer", 1, "answer", AnswerInput, AnswerOutput, SYSTEM, _render, max_tokens=1000, temperature=0.7)
+
+INTERIM = Task("interim_answer", 1, "reflect", AnswerInput, AnswerOutput, SYSTEM, _render, max_tokens=1000)
+"""A draft answer a system asks for while it still searches; booked as what it is, not as an answer."""

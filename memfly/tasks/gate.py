@@ -6,9 +6,11 @@ Thresholds never appear in a prompt: they are applied in `memfly.gate`, so a swe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from memfly.tasks.base import Task, TaskOutput
 
@@ -29,11 +31,34 @@ class GateInput:
     candidates: tuple[GateCandidate, ...]
 
 
-class Verdict(TaskOutput):
-    """Deliberately loose: entries that are out of range are dropped and counted one by one in `memfly.gate`."""
+class _Entry(TaskOutput):
+    """Deliberately loose: what is missing, of another type or out of range is read as a value that `memfly.gate` drops
+    and counts, so that one odd entry does not cost the whole reply."""
 
     id: int
     relation: str = Field(max_length=20, description="SUPPORTS, CONFLICTS, RELATED or NONE")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _loose(cls, data: Any) -> Any:
+        entry = data if isinstance(data, dict) else {}
+        scores = [name for name in cls.model_fields if name not in ("id", "relation")]
+        return {
+            "id": int(_number(entry.get("id"), -1.0)),
+            "relation": str(entry.get("relation", ""))[:20],
+            **{name: _number(entry.get(name), math.nan) for name in scores},
+        }
+
+
+def _number(value: Any, otherwise: float) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return otherwise
+    return found if math.isfinite(found) and not isinstance(value, bool) else otherwise
+
+
+class Verdict(_Entry):
     s_red: float = Field(description="share of informational content in common, 0 to 1 (1 = identical)")
     s_comp: float = Field(description="strength of the logical or topical connection of distinct contents, 0 to 1")
 
@@ -48,9 +73,7 @@ class GateMergeOutput(GateOutput):
     )
 
 
-class StrengthVerdict(TaskOutput):
-    id: int
-    relation: str = Field(max_length=20, description="SUPPORTS, CONFLICTS, RELATED or NONE")
+class StrengthVerdict(_Entry):
     strength: float = Field(description="strength of the relation, 0 to 1")
 
 

@@ -14,6 +14,7 @@ from memfly.embed import Embedder, Hashing
 from memfly.errors import ConfigError
 from memfly.llm.client import LLM
 from memfly.memfly import MemFly
+from memfly.refine import RefineOptions
 from memfly.system import Services
 from tests.support.runs import composed
 from tests.support.scripted import Scripted
@@ -154,6 +155,46 @@ def test_a_wrong_key_or_value_is_one_line(overrides: list[str], line: str) -> No
         validate(composed(*overrides))
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
+
+
+class Annotated(MemFly):
+    def __init__(
+        self,
+        services: Services,
+        *,
+        flag: bool = False,
+        k: int | None = None,
+        anything=(),
+        odd: NoSuchType = 1,  # noqa: F821
+    ):  # type: ignore[no-untyped-def, name-defined]
+        super().__init__(services)
+
+
+class Typed(MemFly):
+    def __init__(
+        self, services: Services, *, flag: bool = False, k: int | None = None, refine: RefineOptions | None = None
+    ) -> None:
+        super().__init__(services)
+
+
+def test_options_are_typed_by_the_constructor() -> None:
+    chosen = method_options(Typed, {"flag": "no", "k": "7", "refine": {"rounds": "2"}})
+    assert chosen == {"flag": False, "k": 7, "refine": RefineOptions(rounds=2)}
+    assert method_options(Typed, {})["refine"] == RefineOptions()
+    for wrong in ({"flag": "perhaps"}, {"k": "x"}, {"k": True}, {"refine": {"round": 2}}, {"refine": 3}):
+        with pytest.raises(ConfigError, match=rf"^method\.{next(iter(wrong))}"):
+            method_options(Typed, wrong)
+
+
+def test_types_that_cannot_be_resolved_are_left_to_the_constructor() -> None:
+    assert method_options(Annotated, {"flag": "no"}) == {"flag": "no", "k": None, "anything": (), "odd": 1}
+
+
+def test_spelling_out_a_nested_default_is_the_same_run() -> None:
+    plain = system_identity(MemFly, method_options(MemFly, {}), build_only=False)
+    spelt = {"refine": {"rounds": 3}, "topics": {"delta_min": 3}, "tau_m": "0.7", "update": "yes"}
+    assert system_identity(MemFly, method_options(MemFly, spelt), build_only=False) == plain
+    assert plain["options"]["refine"] == {"rounds": 3, "interim_answer": False}
 
 
 def test_method_options_are_checked_against_the_constructor() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from eval import identity
-from eval.identity import conversation_hash, git_state, memory_fingerprint, system_identity, task_identity
+from eval.identity import conversation_hash, git_state, made_by, memory_fingerprint, system_identity, task_identity
 from eval.locomo import load
 from memfly.memfly import MemFly
+from memfly.tasks import answer as answer_task
 from memfly.tasks.gate import GATE
 from memfly.types import Observation, SessionNotes
 
@@ -60,6 +62,31 @@ def test_a_task_s_identity_has_prompt_version_and_schema() -> None:
     assert base["schema"]["properties"]["verdicts"]
 
 
+def test_a_task_s_identity_has_the_wording_of_its_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edited instruction must be another run, without anybody remembering to raise a version."""
+    source = Path(str(answer_task.__file__)).read_text(encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = []
+    for name, text in (("same", source), ("edited", source.replace("Answer with a short phrase.", "In French."))):
+        (tmp_path / f"wording_{name}.py").write_text(text, encoding="utf-8")
+        found.append(task_identity(importlib.import_module(f"wording_{name}").ANSWER))
+    assert found[0] == task_identity(answer_task.ANSWER)
+    assert {key for key in found[0] if found[0][key] != found[1][key]} == {"wording"}
+
+
+def test_every_program_that_worked_on_a_run_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "manifest.json"
+    first = made_by(path)
+    path.write_text(json.dumps({"made_by": first}), encoding="utf-8")
+    assert made_by(path) == first
+    monkeypatch.setattr(identity, "git_state", lambda: {"commit": "other", "dirty": True})
+    second = made_by(path)
+    assert (len(first), len(second)) == (1, 2)
+    assert second[0] == first[0]
+    path.write_text("[1]", encoding="utf-8")
+    assert made_by(path) == second[1:]
+
+
 @pytest.mark.parametrize(("attribute", "value"), [("version", 99), ("tasks", ())])
 def test_a_system_s_identity_has_version_and_tasks(attribute: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     base = system_identity(MemFly, {"tau_m": 0.7}, build_only=True)
@@ -74,6 +101,10 @@ def test_the_code_version_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_build_identity_leaves_out_what_only_recall_reads() -> None:
+    names = {task["name"] for task in system_identity(MemFly, {}, build_only=True)["tasks"]}
+    assert names == {"ingest", "gate", "gate_merge", "gate_one_strength", "merge"}
+    every = {task["name"] for task in system_identity(MemFly, {}, build_only=False)["tasks"]}
+    assert every - names == {"question", "sufficiency", "subquery", "interim_answer"}
     chosen = {"tau_m": 0.7, "retrieval": {"k_final": 3}, "refine": None, "note_view": "raw"}
     assert system_identity(MemFly, chosen, build_only=True)["options"] == {"tau_m": 0.7}
     assert system_identity(MemFly, chosen, build_only=False)["options"] == chosen

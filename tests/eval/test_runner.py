@@ -87,7 +87,7 @@ def test_a_run_keeps_everything_and_the_same_again_calls_nothing(tmp_path: Path,
     manifest = json.loads((result.folder / "manifest.json").read_text())
     assert manifest["data"]["n_turns"] == talks.N_TURNS
     assert manifest["config"]["method"]["tau_m"] == 0.7
-    assert manifest["packages"]["pydantic"]
+    assert manifest["made_by"][0]["packages"]["pydantic"]
     kept = {p.name: p.read_bytes() for p in result.folder.iterdir()}
     calls.clear()
     again = run(tmp_path)
@@ -463,3 +463,17 @@ def test_the_fallback_counts_of_a_bad_backbone_reach_the_summary(
     monkeypatch.setattr(LLM, "run", poor)
     result = run(tmp_path)
     assert result.summary["memory"]["gate_fallback"] == len(events(result.folder, "gate_fallback")) > 0
+
+
+def test_a_system_s_own_answer_is_taken_only_where_the_question_is_the_same_for_all(tmp_path: Path) -> None:
+    """Under a token budget, and for a choice of two options, MemGPT's evidence goes to the answerer all others have."""
+    own = answers(run(tmp_path, "method=memgpt"))
+    assert {a["native"] for a in own if a["category"] != 5} == {True}
+    assert all((a["style"] == "native") == a["native"] == (a["options"] == []) for a in own)
+    assert all(a["prediction"] in a["options"] for a in own if a["category"] == 5)
+    shared = answers(run(tmp_path, "method=memgpt", "answer.native=false"))
+    assert not any(a["native"] for a in shared)
+    cut = run(tmp_path, "method=memgpt", "answer.token_budget=30")
+    assert not any(a["native"] or a["evidence_tokens"] > 32 for a in answers(cut))
+    assert cut.summary["calls"]["answer"] == len(own)
+    assert all(set(a["ranked_turns"]) <= set(a["shown_turns"]) for a in answers(cut))

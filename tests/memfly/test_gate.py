@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -124,6 +125,28 @@ def test_of_repeated_ids_the_first_sound_one_counts() -> None:
 def test_bounds_and_spelling_are_accepted() -> None:
     kept, dropped = validate(two((1, " supports ", 0, 1), (2, "Conflicts", 1, 0)), {1, 2})
     assert (kept, dropped) == ([Scored(1, S, 0.0, 1.0), Scored(2, C, 1.0, 0.0)], 0)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"id": 2, "relation": "RELATED", "s_red": None, "s_comp": 0.9},
+        {"id": 2, "relation": "RELATED", "s_red": "high", "s_comp": 0.9},
+        {"id": 2, "relation": "RELATED", "s_red": True, "s_comp": 0.9},
+        {"id": 2, "relation": "RELATED", "s_comp": 0.9},
+        {"id": "note 2", "relation": "RELATED", "s_red": 0.1, "s_comp": 0.9},
+        {"id": 1e400, "relation": "RELATED", "s_red": 0.1, "s_comp": 0.9},
+        {"id": 2, "relation": "RELATED, and in the same week", "s_red": 0.1, "s_comp": 0.9},
+        {"id": 2, "relation": ["RELATED"], "s_red": 0.1, "s_comp": 0.9},
+        {},
+        None,
+        "RELATED",
+    ],
+)
+def test_one_odd_entry_does_not_cost_the_whole_reply(entry: Any) -> None:
+    sound = {"id": 1, "relation": "SUPPORTS", "s_red": "0.8", "s_comp": 0.2}
+    output = GateOutput.model_validate({"verdicts": [sound, entry]})
+    assert validate(output, {1, 2}) == ([Scored(1, "SUPPORTS", 0.8, 0.2)], 1)
 
 
 def test_nan_in_a_reply_reaches_validation() -> None:

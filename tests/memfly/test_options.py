@@ -12,7 +12,7 @@ from memfly.errors import ConfigError
 from memfly.gate import CandidateOptions
 from memfly.options import options
 from memfly.text import content_stems, count_tokens, cut_tokens, split_tokens, stems, whole, words
-from memfly.types import Passage, Turn, in_time_order
+from memfly.types import Passage, Turn, shown_in_time_order
 
 
 def test_options_from_nothing_a_mapping_or_themselves() -> None:
@@ -83,5 +83,6 @@ def test_time_order_keeps_equals_and_puts_the_undated_last(turns: tuple[Turn, ..
         return Passage(text, (), "", time)  # type: ignore[arg-type]
 
     late, early = turns[-1].time, turns[0].time
-    found = in_time_order([made("n", None), made("b", late), made("a1", early), made("a2", early)])
+    found, ranking = shown_in_time_order([made("n", None), made("b", late), made("a1", early), made("a2", early)])
+    assert [found[i].text for i in ranking] == ["n", "b", "a1", "a2"]
     assert [passage.text for passage in found] == ["a1", "a2", "b", "n"]

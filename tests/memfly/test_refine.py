@@ -119,9 +119,9 @@ async def test_the_pool_is_cut_again_after_each_round() -> None:
 
 
 async def test_the_interim_answer_is_asked_for_only_when_wanted() -> None:
-    backend = Scripted(sufficiency=lambda value: ENOUGH, answer=lambda value: {"answer": "blue"})
+    backend = Scripted(sufficiency=lambda value: ENOUGH, interim_answer=lambda value: {"answer": "blue"})
     await gather(Rounds([1]), backend, interim_answer=True)
-    assert backend.count == {"answer": 1, "sufficiency": 1}
+    assert backend.count == {"interim_answer": 1, "sufficiency": 1}
     assert backend.calls[0].temperature == 0
-    assert backend.inputs("answer")[0].style == "open"
+    assert backend.inputs("interim_answer")[0].style == "open"
     assert backend.inputs("sufficiency")[0].interim_answer == "blue"

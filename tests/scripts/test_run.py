@@ -68,8 +68,11 @@ WRONG: list[tuple[list[str], str]] = [
     (["+method.gate.from=x"], "method.gate.from: Extra inputs are not permitted; known options: form"),
     (["lmm=x"], "config: lmm: unknown option; did you mean llm?"),
     (["+lmm=x"], "config: lmm: unknown option; did you mean llm?"),
-    (["method.tau_m=2"], "method.tau_m: 2 is outside [0, 1]"),
-    (["method.tau_m=much"], "method.tau_m: 'much' is outside [0, 1]"),
+    (["method.tau_m=2"], "method.tau_m: 2.0 is outside [0, 1]"),
+    (["method.tau_m=much"], "method.tau_m: Input should be a valid number, unable to parse string as a number, not 'much'"),
+    (["method.tau_m=true"], "method.tau_m: true is no value for it"),
+    (["method.update=perhaps"], "method.update: Input should be a valid boolean, unable to interpret input, not 'perhaps'"),
+    (["method=amem", "method.evolution=some"], "method.evolution: Input should be 'full', 'links' or 'none', not 'some'"),
     (["seed=x"], "config: seed: Input should be a valid integer"),
     (["method.tau_m"], "config: cannot read 'method.tau_m'; write KEY=VALUE"),
     (["method.retrieval.pathways=[topic"], "config: cannot read 'method.retrieval.pathways=[topic'"),
@@ -156,7 +159,7 @@ def test_a_grid_over_thresholds_is_one_folder_per_point(memfly: Memfly, tmp_path
 def test_a_job_of_a_grid_that_fails_does_not_stop_the_others(memfly: Memfly, tmp_path: Path) -> None:
     code, _, err = memfly("-m", "method.tau_m=7,0.6,8")
     assert code == 2
-    assert err.splitlines()[-1] == "memfly: 2 jobs failed, the first with: method.tau_m: 7 is outside [0, 1]"
+    assert err.splitlines()[-1] == "memfly: 2 jobs failed, the first with: method.tau_m: 7.0 is outside [0, 1]"
     assert len(list((tmp_path / "runs").glob("memfly-extractive-talks-*"))) == 1
 
 

@@ -32,6 +32,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "sufficiency": refine.sufficiency,
     "subquery": refine.subquery,
     "answer": answer.answer,
+    "interim_answer": answer.answer,
 }
 """Task name -> function, for MemFly's tasks and the shared answerer."""
 
