@@ -74,7 +74,7 @@ class CacheConfig(Options):
 class RunConfig(Options):
     """Everything a run is made from."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
     method: dict[str, Any]
     method_name: str
@@ -195,7 +195,9 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
     if isinstance(value, bool) and bool not in (hint, *get_args(hint)):
         raise ConfigError(f"{where}: {str(value).lower()} is no value for it")
     try:
-        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+        return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)).validate_python(
+            value
+        )
     except PydanticSchemaGenerationError:
         return value
     except ValidationError as error:

@@ -20,7 +20,7 @@ from eval.records import counts, read_answers, write_atomic
 from eval.runner import Runner
 from eval.summary import ESTIMATE
 from memfly.errors import MemflyError
-from memfly.llm.config import llm_config
+from memfly.llm.config import LLMConfig, OpenAIConfig, llm_config
 from memfly.llm.ledger import RoleCount
 from memfly.llm.prices import PRICES_AS_OF, price_of
 
@@ -44,6 +44,8 @@ class Estimate:
     based_on: list[str]
     n_turns: int
     n_questions: int
+    reasoning_tokens: int = 0
+    """Completion tokens each call may take on top for reasoning (llm.thinking=on), in neither `roles` nor `usd`."""
 
     @property
     def calls(self) -> float:
@@ -56,6 +58,7 @@ class Estimate:
 
 def estimate(config: RunConfig, *, conversations: int = 2, progress: Progress | None = None) -> Estimate:
     """Predict a run. The dry runs are kept under `<run_root>/estimates`, so asking again costs nothing."""
+    backbone = llm_config(config.llm)  # a mistake in it shows before the dry run
     data = load(
         config.data.file(), name=config.data.name, captions=config.data.captions, sha256=check_locomo_hash(config.data)
     )
@@ -87,7 +90,18 @@ def estimate(config: RunConfig, *, conversations: int = 2, progress: Progress | 
     }
     longest = max(len(c.turns) for c in full.conversations)
     chain = sum(n["calls"] for role, n in build.items() if role != "ingest") / part.n_turns * longest
-    return Estimate(roles, _dollars(config, roles), chain, chosen, full.n_turns, len(full.questions))
+    reasoning = 0
+    if isinstance(backbone, OpenAIConfig) and backbone.thinking == "on":
+        reasoning = backbone.reasoning_tokens
+    return Estimate(
+        roles,
+        _dollars(backbone, roles),
+        chain,
+        chosen,
+        full.n_turns,
+        len(full.questions),
+        reasoning,
+    )
 
 
 def _typical(data: Dataset, n: int) -> list[str]:
@@ -104,8 +118,8 @@ def _typical(data: Dataset, n: int) -> list[str]:
     return sorted(c.id for c in ranked[: max(n, 1)])
 
 
-def _dollars(config: RunConfig, roles: dict[str, RoleEstimate]) -> float | None:
-    price = price_of(llm_config(config.llm))
+def _dollars(backbone: LLMConfig, roles: dict[str, RoleEstimate]) -> float | None:
+    price = price_of(backbone)
     if price is None:
         return None
     counts_by_role = (
@@ -129,7 +143,8 @@ def table(found: Estimate, config: RunConfig, *, latency_s: float) -> str:
     total_prompt = sum(r.prompt_tokens for r in found.roles.values())
     total_completion = sum(r.completion_tokens for r in found.roles.values())
     lines.append(f"| **all** | {found.calls:,.0f} | {total_prompt:,.0f} | {total_completion:,.0f} |")
-    seconds = found.seconds(latency_s, config.concurrency)
+    in_flight = min(config.concurrency, llm_config(config.llm).max_concurrency)
+    seconds = found.seconds(latency_s, in_flight)
     if found.usd is None:
         money = "price not known: give llm.price"
     elif found.usd == 0:
@@ -140,11 +155,21 @@ def table(found: Estimate, config: RunConfig, *, latency_s: float) -> str:
     lines += [
         "",
         f"- cost: {money}{per_100}",
-        f"- time at {latency_s:g} s a call, {config.concurrency} in flight: about {seconds / 60:,.0f} min (longest chain "
+        f"- time at {latency_s:g} s a call, {in_flight} in flight: about {seconds / 60:,.0f} min (longest chain "
         f"{found.chain_calls:,.0f} calls)",
+        *_thinking(found),
         "- how often a model merges, refines and how much it writes is its own; these are the no-model backbone's habits",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _thinking(found: Estimate) -> list[str]:
+    if not found.reasoning_tokens:
+        return []
+    return [
+        f"- reasoning (thinking=on) is not in it: up to {found.reasoning_tokens:,} completion tokens a call, "
+        f"{found.calls * found.reasoning_tokens:,.0f} in all"
+    ]
 
 
 def keep(found: Estimate, config: RunConfig) -> Path | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from eval.records import (
     write_answers,
     write_atomic,
 )
+from eval.spending import Meter, bill, paid
 from eval.summary import write_results
 from memfly.embed import Embedder, Encoder, Hashing, MiniLM
 from memfly.errors import BackendError, BudgetExceeded, DataError, MemflyError, ParseError
@@ -40,6 +41,7 @@ from memfly.llm.client import LLM
 from memfly.llm.config import llm_config
 from memfly.llm.extractive.base import Function
 from memfly.llm.ledger import Tally, scope
+from memfly.llm.prices import price_of
 from memfly.llm.stack import build_llm
 from memfly.system import MemorySystem, Services
 from memfly.types import Conversation, Question, Turn
@@ -54,14 +56,6 @@ class RunResult:
     summary: dict[str, Any]
     reused: bool = False
     """The run had been finished before: nothing was done."""
-
-
-@dataclass
-class _Totals:
-    """What this process did, as opposed to what the run holds."""
-
-    tally: Tally = field(default_factory=Tally)
-    infos: dict[str, BuildInfo] = field(default_factory=dict)
 
 
 def execute(config: RunConfig, progress: Progress | None = None) -> RunResult:
@@ -102,7 +96,7 @@ class Runner:
         self.identity = run_identity(config, system, self.backends, self.dataset)
         self.folder = self.root / run_folder_name(config, self.identity)
         self.store = MemoryStore(self.root / "memory")
-        self.totals = _Totals()
+        self._infos: dict[str, BuildInfo] = {}
         self._questions = asyncio.Semaphore(config.concurrency)
         self._conversations = asyncio.Semaphore(config.concurrency)
 
@@ -186,7 +180,7 @@ class Runner:
             if not left:
                 info = self.store.info(fingerprint)
                 if info is not None:
-                    self.totals.infos[conversation.id] = info
+                    self._infos[conversation.id] = info
                     self.progress.advance("turns", len(conversation.turns))
                     return
             system = self._system(conversation)
@@ -226,10 +220,11 @@ class Runner:
             self._events.write("build_start", {"conversation": conversation.id, "fingerprint": fingerprint})
             started = time.monotonic()
             with scope(conversation.id, "build") as tally:
+                meter = Meter(self._events, conversation.id)
                 try:
-                    await self._build(system, turns)
+                    await self._build(system, turns, lambda: meter.read(tally))
                 finally:
-                    self.totals.tally.add(tally)
+                    meter.read(tally)
             info = BuildInfo(
                 fingerprint=fingerprint,
                 system=self.build_identity["class"],
@@ -241,15 +236,16 @@ class Runner:
             )
             info = self.store.save(system, info)
             self._events.write("build_end", {"conversation": conversation.id, "stats": info.stats}, durable=True)
-        self.totals.infos[conversation.id] = info
+        self._infos[conversation.id] = info
 
-    async def _build(self, system: MemorySystem, turns: Sequence[Turn]) -> None:
+    async def _build(self, system: MemorySystem, turns: Sequence[Turn], observed: Callable[[], None]) -> None:
         """Turns in order; work that does not depend on the memory runs up to `concurrency` turns ahead."""
         try:
             for position, turn in enumerate(turns):
                 for ahead in turns[position : position + self.config.concurrency]:
                     system.prefetch(ahead)
                 await system.observe(turn)
+                observed()
                 self.progress.advance("turns")
             await system.finish()
         finally:
@@ -258,12 +254,13 @@ class Runner:
     # -- one question --------------------------------------------------------------------------------------------
 
     async def _question(self, system: MemorySystem, question: Question) -> None:
+        assert self._events is not None
         async with self._questions:
             with scope(question.conversation, question.id) as tally:
                 try:
                     record, shown = await self._answer(system, question, tally)
                 finally:
-                    self.totals.tally.add(tally)
+                    Meter(self._events, question.conversation).read(tally)
             self._keep(record, shown)
 
     async def _answer(
@@ -352,12 +349,12 @@ class Runner:
             kept = final_records(self.folder / "events.jsonl", keep_errors=True)
             records = [kept[q.id] for q in self.dataset.questions if q.id in kept]
             write_answers(self.folder / "answers.jsonl", records)
-            infos = [self.totals.infos[c.id] for c in self.dataset.conversations if c.id in self.totals.infos]
-            process = {"role_totals": self.totals.tally.to_dict()}
+            infos = [self._infos[c.id] for c in self.dataset.conversations if c.id in self._infos]
         else:
             records = read_answers(self.folder)
             infos = self.memories()
-            process = before["process"]
+        spent = paid(self.folder / "events.jsonl")
+        process = {"role_totals": spent.to_dict(), "paid": bill(spent, price_of(llm_config(self.config.llm)))}
         return write_results(self.folder, self._header(status), records, infos, process, self.config.scoring, wall_s)
 
     def _header(self, status: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from eval.records import AnswerRecord, counts, dumps, write_atomic
 from eval.scoring import protocol
 from eval.scoring.aggregate import Cell, ScoredRow, aggregate
 from eval.scoring.protocol import OriginalFailure, Protocol, Scores
+from eval.spending import line
 
 
 def score_record(scorer: Protocol, record: AnswerRecord) -> ScoredRow:
@@ -192,6 +193,8 @@ def _facts(summary: Mapping[str, Any]) -> list[str]:
         "- calls: " + (", ".join(f"{role} {n}" for role, n in summary["calls"].items()) or "none"),
         "- memory: " + ", ".join(f"{k} {v}" for k, v in memory.items() if isinstance(v, int)),
     ]
+    if summary["model"] and "paid" in summary["process"]:
+        lines.append(line(summary["process"]["paid"], summary["n_questions"]))
     if summary["n_error"] or summary["n_unscored"]:
         without = summary["average_without_errors"].get("f1")
         lines.append(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.memories import MemoryStore
-from eval.records import dumps, final_records, read_answers
+from eval.records import dumps, final_records, read_answers, read_lines
 from eval.scoring import protocol
 from eval.summary import score_run, summarise_run
 from memfly.errors import DataError
@@ -28,16 +28,23 @@ class Check:
 
 
 def verify(run: Path) -> list[Check]:
-    """All checks, in a fixed order. Raises DataError when the folder is no run at all."""
-    manifest, summary = _json(run / "manifest.json"), _json(run / "summary.json")
+    """All checks, in a fixed order; of a run that was killed, those of the parts it has. Raises DataError when the folder
+    is no run at all."""
+    manifest = _json(run / "manifest.json")
     checks: list[tuple[str, Callable[[], str]]] = [
         ("name", lambda: _name(run, manifest)),
         ("events", lambda: _events(run)),
-        ("answers", lambda: _answers(run, summary)),
-        ("scores", lambda: _scores(run, summary)),
-        ("summary", lambda: _summary(run, manifest, summary)),
-        ("memories", lambda: _memories(run, manifest)),
     ]
+    if (run / "summary.json").exists():
+        summary = _json(run / "summary.json")
+        checks += [
+            ("answers", lambda: _answers(run, summary)),
+            ("scores", lambda: _scores(run, summary)),
+            ("summary", lambda: _summary(run, manifest, summary)),
+        ]
+    else:
+        checks.append(("answers", lambda: _open_answers(run)))
+    checks.append(("memories", lambda: _memories(run, manifest)))
     out = []
     for name, check in checks:
         try:
@@ -106,6 +113,11 @@ def _answers(run: Path, summary: dict[str, Any]) -> str:
     )
 
 
+def _open_answers(run: Path) -> str:
+    kept = final_records(run / "events.jsonl", keep_errors=True)
+    return f"{len(kept)} questions have a final record; the run has not ended, the same `memfly run` continues it"
+
+
 def _scores(run: Path, summary: dict[str, Any]) -> str:
     rows, _ = score_run(read_answers(run), protocol(summary["protocol"], summary["mode"]))
     stored = {item["id"]: item for item in map(json.loads, (run / "scores.jsonl").read_text("utf-8").splitlines())}
@@ -128,11 +140,20 @@ def _summary(run: Path, manifest: dict[str, Any], summary: dict[str, Any]) -> st
 
 
 def _memories(run: Path, manifest: dict[str, Any]) -> str:
-    wanted = manifest.get("memories", {})
-    sound = len(_infos(run, manifest))
-    if sound < len(wanted):
-        raise _BrokenError(f"{len(wanted) - sound} of {len(wanted)} memories are missing or fail their checksums")
-    return f"{sound} memories pass their checksums"
+    """Of the conversations whose memory the run has built or found: a run that was stopped has not come to all."""
+    memories = manifest.get("memories", {})
+    ready = {
+        event.get("conversation")
+        for event in read_lines(run / "events.jsonl")
+        if event.get("kind") in ("build_end", "memory_reused")
+    }
+    store = MemoryStore(run.resolve().parent / "memory")
+    wanted = [fingerprint for conversation, fingerprint in memories.items() if conversation in ready]
+    broken = sum(store.info(fingerprint) is None for fingerprint in wanted)
+    if broken:
+        raise _BrokenError(f"{broken} of {len(wanted)} memories are missing or fail their checksums")
+    not_built = len(memories) - len(wanted)
+    return f"{len(wanted)} memories pass their checksums" + (f", {not_built} were not built" if not_built else "")
 
 
 def _infos(run: Path, manifest: dict[str, Any]) -> list[Any]:

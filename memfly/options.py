@@ -13,7 +13,7 @@ from memfly.errors import ConfigError
 class Options(BaseModel):
     """A group of options. Unknown keys are refused, so a typo cannot pass as a default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 Group = TypeVar("Group", bound=Options)

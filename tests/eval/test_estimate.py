@@ -10,6 +10,7 @@ import pytest
 from eval.estimate import Estimate, RoleEstimate, estimate, keep, table
 from eval.runner import execute
 from eval.summary import ESTIMATE
+from memfly.errors import ConfigError
 from tests.support.fake_openai import FakeOpenAI, from_schema
 from tests.support.runs import config, run
 
@@ -50,6 +51,24 @@ def test_dollars_come_from_the_price_table_or_the_configuration(tmp_path: Path) 
     own = estimate(config(tmp_path, "llm=qwen3-8b"))
     assert own.usd == 0
     assert "a server of your own" in table(own, config(tmp_path, "llm=qwen3-8b"), latency_s=1)
+
+
+def test_reasoning_is_told_and_slots_are_the_backbone_s(tmp_path: Path) -> None:
+    chosen = config(tmp_path, "llm=qwen3-8b", "llm.thinking=on", "llm.max_concurrency=2", "concurrency=9")
+    found = estimate(chosen)
+    text = table(found, chosen, latency_s=1)
+    assert f"up to {found.reasoning_tokens:,} completion tokens a call" in text
+    assert found.reasoning_tokens > 0
+    assert "2 in flight" in text
+    off = estimate(config(tmp_path, "llm=qwen3-8b"))
+    assert (off.reasoning_tokens, off.roles) == (0, found.roles)
+
+
+def test_a_mistake_in_the_backbone_shows_before_the_dry_run(tmp_path: Path) -> None:
+    chosen = config(tmp_path).model_copy(update={"llm": {"kind": "extractive", "attempts": 0}})
+    with pytest.raises(ConfigError, match=r"llm\.attempts"):
+        estimate(chosen)
+    assert not (tmp_path / "runs" / "estimates").exists()
 
 
 def test_time_is_the_work_or_the_longest_chain() -> None:

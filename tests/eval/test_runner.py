@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,11 @@ from eval.records import final_records, read_lines
 from eval.runner import Runner
 from memfly.embed import Embedder
 from memfly.errors import BackendError, BudgetExceeded, ConfigError, DataError
-from memfly.llm.base import Call, Reply
+from memfly.llm.base import Call
 from memfly.llm.client import LLM
-from memfly.llm.extractive import Extractive
 from memfly.tasks.base import Task
 from tests.support import talks
-from tests.support.runs import answers, config, events, lasting, run
-
-Hook = Callable[[Call], None]
+from tests.support.runs import answers, config, events, lasting, on_call, run
 
 
 @pytest.fixture
@@ -39,18 +35,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counter: Counter[str] = Counter()
     on_call(monkeypatch, lambda call: counter.update([call.task.name]))
     return counter
-
-
-def on_call(monkeypatch: pytest.MonkeyPatch, hook: Hook) -> None:
-    """`hook` before every call; what it raises, the backbone raises."""
-    real = Extractive.complete
-
-    async def complete(self: Extractive, call: Call) -> Reply:
-        hook(call)
-        await asyncio.sleep(0)
-        return await real(self, call)
-
-    monkeypatch.setattr(Extractive, "complete", complete)
 
 
 # -- finished runs -----------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from eval.verify import Check, verify
-from memfly.errors import DataError
+from memfly.errors import BudgetExceeded, DataError
+from memfly.llm.base import Call
 from scripts.cli import main
-from tests.support.runs import run
+from tests.support.runs import on_call, run
 
 PARTS = ("manifest.json", "summary.json", "events.jsonl", "answers.jsonl", "scores.jsonl")
 
@@ -61,6 +62,27 @@ def test_each_untruth_fails_its_own_check(folder: Path) -> None:
     assert failed(verify(folder)) == ["scores", "memories"]
     moved = folder.rename(folder.with_name("memfly-extractive-talks-0123456789"))
     assert failed(verify(moved)) == ["name", "scores", "memories"]
+
+
+def test_a_run_that_was_stopped_or_killed_is_checked_as_far_as_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(call: Call) -> None:
+        if call.task.name == "answer":
+            raise BudgetExceeded("llm.budget: spent")
+
+    on_call(monkeypatch, stop)
+    with pytest.raises(BudgetExceeded):
+        run(tmp_path, "concurrency=1")
+    (folder,) = (tmp_path / "runs").glob("memfly-*")
+    checks = verify(folder)
+    assert failed(checks) == []
+    assert checks[-1].detail == "1 memories pass their checksums, 1 were not built"
+    (folder / "summary.json").unlink()
+    checks = verify(folder)
+    assert [check.name for check in checks] == ["name", "events", "answers", "memories"]
+    assert failed(checks) == []
+    assert "the run has not ended, the same `memfly run` continues it" in checks[2].detail
 
 
 def test_what_is_no_run_does_not_hide_the_others(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eval.config import RunConfig, validate
 from eval.runner import RunResult, execute
+from memfly.llm.base import Call, Reply
+from memfly.llm.extractive import Extractive
 from scripts.run import compose
 from tests.support import talks
+
+Hook = Callable[[Call], object]
 
 
 def composed(*overrides: str) -> dict[str, Any]:
@@ -40,6 +48,18 @@ def run(root: Path, *overrides: str) -> RunResult:
 def answers(result: RunResult | Path) -> list[dict[str, Any]]:
     folder = result if isinstance(result, Path) else result.folder
     return [json.loads(line) for line in (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def on_call(monkeypatch: pytest.MonkeyPatch, hook: Hook) -> None:
+    """`hook` before every call; what it raises, the backbone raises."""
+    real = Extractive.complete
+
+    async def complete(self: Extractive, call: Call) -> Reply:
+        hook(call)
+        await asyncio.sleep(0)
+        return await real(self, call)
+
+    monkeypatch.setattr(Extractive, "complete", complete)
 
 
 def events(folder: Path, kind: str = "") -> list[dict[str, Any]]:
