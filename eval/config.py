@@ -155,6 +155,8 @@ def system_class(target: str) -> type[MemorySystem]:
             f"method._target_: cannot import {module_name!r} ({error}); its folder must be on PYTHONPATH or be the "
             "current one"
         ) from None
+    except (SyntaxError, ImportError) as error:
+        raise ConfigError(f"method._target_: cannot import {module_name!r}: {error}") from None
     found = getattr(module, name, None)
     if not (inspect.isclass(found) and issubclass(found, MemorySystem)):
         raise ConfigError(f"method._target_: {target} is not a memfly.system.MemorySystem")

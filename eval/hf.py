@@ -1,14 +1,19 @@
-"""LoCoMo questions and a run's answers as Hugging Face `datasets` tables, and as Parquet. Local; nothing is uploaded."""
+"""LoCoMo questions and a run's answers as Hugging Face `datasets`, Parquet, CSV or JSON lines. Nothing is uploaded."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from eval.categories import Category
 from eval.locomo import Dataset as Locomo
 from eval.locomo import load
-from eval.records import AnswerRecord, read_answers
+from eval.records import AnswerRecord, dumps, read_answers, write_atomic
+from memfly.errors import DataError
 
 
 def question_rows(data: Locomo) -> list[dict[str, Any]]:
@@ -61,13 +66,41 @@ def load_dataset(source: Path | str) -> Any:
 
 
 def export(source: Path, to: Path) -> int:
-    """Write that table as Parquet; gives the number of rows."""
-    from pyarrow import parquet
-
+    """Write that table as its suffix says, .parquet, .csv (lists as JSON) or .jsonl; gives the number of rows. Raises
+    DataError for another suffix."""
+    writers: dict[str, Callable[[list[dict[str, Any]]], str | bytes]] = {
+        ".parquet": _parquet,
+        ".csv": _csv,
+        ".jsonl": _jsonl,
+    }
+    if to.suffix not in writers:
+        raise DataError(f"data export: {to} ends in none of {', '.join(writers)}")
+    rows = _rows(source)
+    content: str | bytes = writers[to.suffix](rows)
     to.parent.mkdir(parents=True, exist_ok=True)
-    table = load_dataset(source).data.table
-    parquet.write_table(table, to)  # without the progress bar of Dataset.to_parquet
-    return int(table.num_rows)
+    write_atomic(to, content)
+    return len(rows)
+
+
+def _parquet(rows: list[dict[str, Any]]) -> bytes:
+    from datasets import Dataset
+    from pyarrow import BufferOutputStream, parquet
+
+    out = BufferOutputStream()
+    parquet.write_table(Dataset.from_list(rows).data.table, out)  # without the progress bar of Dataset.to_parquet
+    return bytes(out.getvalue())
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [])
+    writer.writeheader()
+    writer.writerows({k: dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def _jsonl(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def _rows(source: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memfly.errors import DataError, MemflyError
 
@@ -122,7 +122,10 @@ def final_records(events: Path, *, keep_errors: bool) -> dict[str, AnswerRecord]
     found: dict[str, AnswerRecord] = {}
     for event in read_lines(events):
         if event.get("kind") == "answer":
-            record = AnswerRecord.model_validate(event["record"])
+            try:
+                record = AnswerRecord.model_validate(event.get("record"))
+            except ValidationError:
+                continue  # damaged: the question counts as open
             found[record.id] = record
     return {k: r for k, r in found.items() if keep_errors or r.state == "answered"}
 
@@ -132,18 +135,27 @@ def read_answers(run: Path) -> list[AnswerRecord]:
     path = run / "answers.jsonl"
     if not path.is_file():
         raise DataError(f"{run}: no answers.jsonl; name the folder of a finished run, as printed by `memfly run`")
-    return [AnswerRecord.model_validate(item) for item in read_lines(path)]
+    try:
+        return [AnswerRecord.model_validate(item) for item in read_lines(path)]
+    except ValidationError:
+        raise DataError(
+            f"{path}: a line is no answer record; `memfly verify` says more, a new run writes it anew"
+        ) from None
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace a file at once: a crash leaves the old or the new one, never half."""
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replace a file at once: a crash or a full disk leaves the old or the new one, never half."""
     temporary = path.with_name(path.name + ".tmp")
-    with _named(path):
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+    try:
+        with _named(path):
+            with temporary.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_answers(path: Path, records: Iterable[AnswerRecord]) -> None:

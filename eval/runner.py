@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from eval.records import (
 from eval.spending import Meter, bill, paid
 from eval.summary import write_results
 from memfly.embed import Embedder, Encoder, Hashing, MiniLM
-from memfly.errors import BackendError, BudgetExceeded, DataError, MemflyError, ParseError
+from memfly.errors import BackendError, BudgetExceeded, ConfigError, DataError, MemflyError, ParseError
 from memfly.llm.client import LLM
 from memfly.llm.config import llm_config
 from memfly.llm.extractive.base import Function
@@ -44,7 +45,7 @@ from memfly.llm.ledger import Tally, scope
 from memfly.llm.prices import price_of
 from memfly.llm.stack import build_llm
 from memfly.system import MemorySystem, Services
-from memfly.types import Conversation, Question, Turn
+from memfly.types import Conversation, Evidence, Question, Turn
 
 FINAL_FAILURES = (ParseError, BackendError)
 """Errors that become an item's final state; all others end the run, with everything finished kept."""
@@ -185,7 +186,8 @@ class Runner:
                     return
             system = self._system(conversation)
             try:
-                await self._memory(system, conversation, fingerprint)
+                with _told_where(self.cls, conversation.id):
+                    await self._memory(system, conversation, fingerprint)
             except FINAL_FAILURES as error:
                 for question in left:
                     self._keep(self._failed(question, item_error("build", error), {}))
@@ -258,7 +260,8 @@ class Runner:
         async with self._questions:
             with scope(question.conversation, question.id) as tally:
                 try:
-                    record, shown = await self._answer(system, question, tally)
+                    with _told_where(self.cls, question.id):
+                        record, shown = await self._answer(system, question, tally)
                 finally:
                     Meter(self._events, question.conversation).read(tally)
             self._keep(record, shown)
@@ -271,6 +274,9 @@ class Runner:
             evidence = await system.recall(question)
         except FINAL_FAILURES as error:
             return self._failed(question, item_error("recall", error), tally.logical()), ()
+        if not isinstance(evidence, Evidence):
+            kind = type(evidence).__name__
+            raise ConfigError(f"method: {self.cls.__name__}.recall gave a {kind}, not a memfly.types.Evidence")
         prompted = prompt(question, gold, evidence, options, self.config.seed)
         native = options.native and evidence.answer is not None and answers_the_same(prompted, options)
         shown = dict.fromkeys(t for p in prompted.shown for t in p.turns)
@@ -371,6 +377,18 @@ class Runner:
             "seed": self.config.seed,
             "n_questions": len(self.dataset.questions),
         }
+
+
+@contextmanager
+def _told_where(cls: type[MemorySystem], item: str) -> Iterator[None]:
+    """A bug in a method keeps its traceback, which then ends with what it was working on."""
+    try:
+        yield
+    except MemflyError:
+        raise
+    except Exception as error:
+        error.add_note(f"{cls.__module__}.{cls.__qualname__} was working on {item}")
+        raise
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:

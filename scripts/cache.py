@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import sys
@@ -12,12 +11,13 @@ from typing import Any
 from memfly.errors import ConfigError
 from memfly.llm import cache
 from memfly.llm.base import stable_hash
+from scripts.parser import Parser, at_least
 
 DEFAULT = Path("results/runs/cache")
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="memfly cache", description=__doc__)
+    parser = Parser(prog="memfly cache", description=__doc__)
     parser.add_argument("--dir", type=Path, default=DEFAULT, help=f"cache folder (default {DEFAULT})")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("stats", help="replies, tokens and age by backend and task")
@@ -26,9 +26,9 @@ def main(arguments: list[str]) -> int:
     back = commands.add_parser("restore", help="read an exported file; replies already there stay")
     back.add_argument("file", type=Path)
     less = commands.add_parser("prune", help="delete the replies that fit every condition given")
-    less.add_argument("--older-than-days", type=float)
-    less.add_argument("--task")
-    less.add_argument("--model")
+    less.add_argument("--older-than-days", type=at_least(0), metavar="DAYS")
+    less.add_argument("--task", help="name of a task, as `stats` lists it")
+    less.add_argument("--model", help="name of a model, as `stats` lists it")
     chosen = parser.parse_args(arguments)
     folder: Path = chosen.dir
     if chosen.command != "restore" and not (folder / cache.FILE_NAME).is_file():

@@ -5,6 +5,7 @@ Nothing heavy is imported before the command is known, so `memfly --help` answer
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -44,7 +45,10 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    return guarded(_dispatch, list(sys.argv[1:] if argv is None else argv))
+
+
+def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -56,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
         return fail(f"memfly: no command {command!r}; commands are {', '.join(COMMANDS)}")
-    return guarded(entry(command), rest)
+    return entry(command)(rest)
 
 
 def entry(command: str) -> Callable[[list[str]], int]:
@@ -68,25 +72,35 @@ def entry(command: str) -> Callable[[list[str]], int]:
 def guarded(work: Callable[[list[str]], int], arguments: list[str]) -> int:
     """Exit code of the work: its own, 2 for a user's error (one line), 130 for Ctrl-C."""
     from memfly.errors import MemflyError
+    from memfly.llm.redaction import redact
 
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that cannot show "±" gets it escaped, not a crash
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return work(arguments)
+        code = work(arguments)
+        sys.stdout.flush()  # a full disk or a closed pipe behind it shows here, not after the last line
+        return code
     except MemflyError as error:
-        return fail(f"memfly: {one_line(error)}")
+        return fail(f"memfly: {redact(one_line(error))}")
     except KeyboardInterrupt:
         return fail("memfly: interrupted; run the same command again to continue", 128 + signal.SIGINT)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             return _reader_gone()
         where = f": {error.filename}" if error.filename else ""
-        return fail(f"memfly: {error.strerror or error}{where}; what is on disk is kept, run again once it is mended")
+        then = "; what is on disk is kept, run again once it is mended" if error.errno in _LOST_DISK else ""
+        _reader_gone()
+        return fail(f"memfly: {error.strerror or error}{where}{then}")
+
+
+_LOST_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 def _reader_gone() -> int:
-    """The reader of our pipe has ended; nothing is left to say."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    """The reader of our pipe has ended, or cannot take more; nothing is left to say to it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else nowhere)
+    os.close(nowhere)
     return 0
 
 

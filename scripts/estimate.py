@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from eval.config import validate
 from eval.estimate import estimate, keep, table
 from eval.progress import progress_for
+from scripts.parser import Parser, at_least
 from scripts.run import compose
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="memfly estimate", description=__doc__)
-    parser.add_argument("--conversations", type=int, default=2, help="typical conversations to scale from (default 2)")
-    parser.add_argument("--latency", type=float, default=1.0, help="seconds per call, for the time (default 1.0)")
+    parser = Parser(prog="memfly estimate", description=__doc__)
+    parser.add_argument(
+        "--conversations", type=_some, default=2, help="typical conversations to scale from (default 2)"
+    )
+    parser.add_argument("--latency", type=at_least(0), default=1.0, help="seconds per call, for the time (default 1.0)")
     parser.add_argument("overrides", nargs="*", help="the same Hydra overrides as for `memfly run`")
     chosen = parser.parse_intermixed_args(arguments)
     config = validate(compose(chosen.overrides))
@@ -25,6 +27,10 @@ def main(arguments: list[str]) -> int:
     if kept is not None:
         print(f"kept for comparison with the run: {kept}")
     return 0
+
+
+def _some(text: str) -> int:
+    return max(1, int(text))
 
 
 if __name__ == "__main__":

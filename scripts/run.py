@@ -10,6 +10,8 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -32,6 +34,9 @@ def _method_name(plain: dict[str, Any], choices: dict[str, Any]) -> str:
     chosen = str(choices.get("method"))
     return str(plain["method"]["_target_"]).rpartition(".")[2] if chosen == "custom" else chosen
 
+
+_with_errors: set[int] = set()
+"""Processes a job of which ended with questions without an answer."""
 
 _failed: dict[int, list[MemflyError | OSError]] = {}
 """Users' errors of jobs, by the process that started them; see `job`."""
@@ -60,9 +65,10 @@ def _run(composed: DictConfig) -> float:
     config = validate(run_config(composed, dict(HydraConfig.get().runtime.choices)))
     with progress_for() as progress:
         result = execute(config, progress)
-    print((result.folder / "table.md").read_text(encoding="utf-8"))
+    print((result.folder / "table.md").read_text(encoding="utf-8", errors="replace"))
     print(f"{result.folder}{' (finished before, nothing was called)' if result.reused else ''}")
     if result.summary["n_error"]:
+        _with_errors.add(os.getpid())
         print(
             f"memfly: {result.summary['n_error']} of {result.summary['n_questions']} questions ended in an error (kept in "
             f"{result.folder}/answers.jsonl); the same command asks them again",
@@ -89,13 +95,16 @@ def compose(overrides: list[str]) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
+    """Exit code 0 when every question of every job has an answer, 1 when some ended in an error."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us as exceptions, and leave as one line
     _refuse_secrets(arguments)
+    _refuse_empty_globs(arguments)
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's own method may live in the current folder
     multirun = [flag for flag in arguments if flag in ("-m", "--multirun")]
     sys.argv = ["memfly run", *multirun, *(word for word in arguments if word not in multirun)]  # -m may stand anywhere
     failed = _failed[os.getpid()] = []
+    _with_errors.discard(os.getpid())
     try:
         hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
     except HydraException as error:
@@ -110,7 +119,7 @@ def main(arguments: list[str]) -> int:
         raise ConfigError(f"{len(failed)} jobs failed, the first with: {failed[0]}")
     if failed:
         raise failed[0]
-    return 0
+    return 1 if os.getpid() in _with_errors else 0
 
 
 def _refuse_secrets(arguments: list[str]) -> None:
@@ -122,6 +131,24 @@ def _refuse_secrets(arguments: list[str]) -> None:
             f"config: {redact(word)}: holds a key or a login; keys come from the environment alone, by the name in "
             "llm.api_key_env"
         )
+
+
+def _refuse_empty_globs(arguments: list[str]) -> None:
+    """Raises ConfigError for a sweep over glob(...) that fits no choice: Hydra would run nothing and say nothing."""
+    if any(word.startswith(("-", "hydra.searchpath")) and word not in ("-m", "--multirun") for word in arguments):
+        return  # choices may come from elsewhere
+    for word in arguments:
+        if "=glob(" not in word:
+            continue
+        try:
+            (override,) = OverridesParser.create().parse_overrides([word])
+        except HydraException:
+            continue  # said better when the configuration is composed
+        pattern, known = override.value(), _options(override.key_or_group)
+        if isinstance(pattern, Glob) and not pattern.filter(known):
+            raise ConfigError(
+                f"config: {word}: fits no {override.key_or_group}; there are {', '.join(known) or 'none'}"
+            )
 
 
 def _as_config_error(error: ValueError) -> Exception:
@@ -143,6 +170,9 @@ def _explain(error: HydraException, arguments: list[str]) -> str:
     if unknown:
         return f"config: {unknown}: unknown option{_nearest_option(unknown, arguments)}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines[0].startswith("Ambiguous value"):
+        word = lines[0].partition("'")[2].rstrip("'")
+        return f"config: {word}: has several values; -m runs one job for each, KEY=[a,b] makes a list"
     cause = error.__cause__
     detail = f" ({_first_line(cause)})" if cause is not None and not isinstance(cause, HydraException) else ""
     choice = re.match(r"(?:In '.*': )?Could not find '(\w+)/([^']*)'", lines[0])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from eval.verify import verify
 from memfly.errors import DataError
+from scripts.parser import Parser
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="memfly verify", description=__doc__)
+    parser = Parser(prog="memfly verify", description=__doc__)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folder")
     chosen = parser.parse_args(arguments)
     failed, no_runs = 0, []

@@ -91,6 +91,39 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize("words", [["--help"], ["data", "check"]])
+def test_help_into_a_full_disk_or_a_closed_pipe_is_no_traceback(words: list[str]) -> None:
+    command = shlex.join([sys.executable, "-m", "scripts.cli", *words])
+    for tail, code in ((" > /dev/full", 2), (" | true", 0)):
+        done = subprocess.run(["bash", "-c", command + tail], capture_output=True, text=True, timeout=60, check=False)
+        assert "Traceback" not in done.stderr
+        assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["cache", "prune", "--older-than-days", "-1"],
+            "memfly: cache prune: argument --older-than-days: -1 is no number",
+        ),
+        (
+            ["cache", "prune", "--older-than-days", "nan"],
+            "nan is no number of at least 0; see memfly cache prune --help",
+        ),
+        (["cache", "prune", "--older-than", "3"], "unrecognized arguments: --older-than 3"),
+        (["estimate", "--latency", "-1"], "memfly: estimate: argument --latency: -1 is no number of at least 0"),
+        (["verify"], "memfly: verify: the following arguments are required: RUN; see memfly verify --help"),
+        (["data", "sell"], "memfly: data: argument command: invalid choice: 'sell'"),
+    ],
+)
+def test_a_mistake_in_an_option_is_one_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert line in err
+
+
 def test_the_installed_command_is_this_one() -> None:
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="memfly")
     assert script.value == "scripts.cli:main"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_check_says_what_is_there_and_what_is_odd(tmp_path: Path, capsys: pytest
     out = capsys.readouterr().out
     assert "2 conversations, 5 sessions, 21 turns (2 with a caption)" in out
     assert "10 questions: 1 multi_hop 2, 2 temporal 2, 3 open_domain 1, 4 single_hop 3, 5 adversarial 2" in out
-    assert "2 odd things, nothing dropped:" in out
+    assert "2 odd things:" in out
     assert "  ada-ben#5: evidence 'D3:02' read as D3:2" in out
 
 
@@ -82,5 +83,25 @@ def test_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "export", str(talks.write(tmp_path)), "--to", str(to)]) == 0
     assert capsys.readouterr().out == f"{to}: 10 rows\n"
     assert len(pd.read_parquet(to)) == 10
+    for suffix, read in ((".csv", pd.read_csv), (".jsonl", lambda path: pd.read_json(path, lines=True))):
+        path = to.with_suffix(suffix)
+        assert main(["data", "export", str(tmp_path / "talks.json"), "--to", str(path)]) == 0
+        assert list(read(path)["id"]) == list(pd.read_parquet(to)["id"])
+    capsys.readouterr()
     assert main(["data", "export", str(tmp_path), "--to", str(to)]) == 2
     assert "no answers.jsonl" in capsys.readouterr().err
+    assert main(["data", "export", str(tmp_path / "talks.json"), "--to", str(tmp_path / "q.xls")]) == 2
+    assert "ends in none of .parquet, .csv, .jsonl" in capsys.readouterr().err
+
+
+def test_a_file_that_is_there_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    to = tmp_path / "q.csv"
+    to.write_text("old", encoding="utf-8")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert main(["data", "export", str(talks.write(tmp_path)), "--to", str(to)]) == 2
+    assert to.read_text(encoding="utf-8") == "old"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []

@@ -77,6 +77,8 @@ WRONG: list[tuple[list[str], str]] = [
     (["method.update=perhaps"], "method.update: Input should be a valid boolean, unable to interpret input, not 'perhaps'"),
     (["method=amem", "method.evolution=some"], "method.evolution: Input should be 'full', 'links' or 'none', not 'some'"),
     (["seed=x"], "config: seed: Input should be a valid integer"),
+    (["-m", "experiment=glob(nope_*)"], "config: experiment=glob(nope_*): fits no experiment; there are ablation_full,"),
+    (["method.tau_m=0.5,0.6"], "config: method.tau_m=0.5,0.6: has several values; -m runs one job for each"),
     (["method.tau_m"], "config: cannot read 'method.tau_m'; write KEY=VALUE"),
     (["method.retrieval.pathways=[topic"], "config: cannot read 'method.retrieval.pathways=[topic'"),
     (["llm=openai"], "config: llm.model has no value; give llm.model=..."),
@@ -127,7 +129,7 @@ def test_a_good_run_prints_its_table_and_folder(memfly: Memfly, tmp_path: Path) 
 
 def test_questions_that_ended_in_an_error_are_told_at_the_end(memfly: Memfly) -> None:
     code, out, err = memfly("llm.faults.rate_garbage=1", "llm.attempts=1")
-    assert code == 0
+    assert code == 1
     (line,) = (line for line in err.splitlines() if line.startswith("memfly: "))
     assert line.startswith("memfly: 10 of 10 questions ended in an error (kept in ")
     assert line.endswith("answers.jsonl); the same command asks them again")
