@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from eval.categories import Category
+from eval.comparable import check_comparable
 from eval.judge import mean_verdicts
-from eval.runs import Group, Scored, check_comparable, score_group
+from eval.runs import Group, Scored, score_group
 from eval.scoring.aggregate import AVERAGE, AVERAGE4
 from eval.scoring.protocol import Protocol, Scores
 from eval.stats import Comparison, VarianceComponents, compare, variance_components, with_verdicts

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eval.comparable import check_comparable
 from eval.published import ABLATION, AMEM_ABLATION, MAIN
 from eval.records import counts
 from eval.report.model import Cell, Column, Row, Table
-from eval.runs import Group, Run, build_costs, check_comparable, grouped
+from eval.runs import Group, Run, build_costs, grouped
 from eval.tables import row_labels, section_title
 from memfly.errors import DataError
 

@@ -1,4 +1,4 @@
-"""Finished runs as tables and comparisons read them: found, grouped by all but the seed, checked to be comparable.
+"""Finished runs as tables and comparisons read them: found, grouped by all but the seed, scored.
 
 Reads what `memfly run` wrote (summary, manifest, answers) and scores the answers anew, so that a number never depends on
 which protocol a run happened to be scored by. Does not run, aggregate or print anything.
@@ -7,8 +7,7 @@ which protocol a run happened to be scored by. Does not run, aggregate or print 
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,6 @@ from eval.summary import evidence_scores, score_record
 from memfly.errors import ConfigError, DataError
 from memfly.llm.base import stable_hash
 
-EVIDENCE_METRICS = ("evidence_recall", "evidence_hit", "evidence_precision")
 ADVERSARIAL_ONLY = ("refused", "refused_tolerant")
 """Read in category 5 alone: elsewhere a refusal is a miss, which F1 already says."""
 
@@ -92,7 +90,7 @@ class Run:
 
     @cached_property
     def group_key(self) -> str:
-        """Equal for runs that differ in nothing but the seed."""
+        """Equal for runs whose settings differ in the seed alone, whatever their presets are called."""
         return stable_hash({k: v for k, v in self.manifest["identity"].items() if k != "seed"})
 
 
@@ -152,13 +150,13 @@ def where(runs: Iterable[Run], conditions: Sequence[str]) -> list[Run]:
         if not equals:
             raise DataError(f"--where {condition}: give key=value, such as method.tau_m=0.7 or data.name=locomo10")
         pairs.append((key, value))
-    return [run for run in runs if all(_text(run.config.get(key, "")) == value for key, value in pairs)]
+    return [run for run in runs if all(setting_text(run.config.get(key, "")) == value for key, value in pairs)]
 
 
-def _text(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """A setting as one writes it on the command line."""
     if isinstance(value, list):
-        return f"[{','.join(map(_text, value))}]"
+        return f"[{','.join(map(setting_text, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -191,41 +189,21 @@ class Group:
 
 
 def grouped(runs: Iterable[Run]) -> list[Group]:
-    """Groups in the order in which their first run comes. A run named twice counts once."""
-    found: dict[str, dict[Path, Run]] = {}
-    for run in runs:
-        found.setdefault(run.group_key, {}).setdefault(run.folder.resolve(), run)
-    return [Group(tuple(sorted(members.values(), key=lambda r: r.seed))) for members in found.values()]
+    """Groups in the order in which their first run comes. A run named twice counts once.
 
-
-def check_comparable(runs: Sequence[Run], *, allow_mixed: bool = False) -> list[str]:
-    """What differs that makes numbers incomparable: data (file, captions, questions chosen) and prompt set.
-
-    Raises DataError naming two runs, unless `allow_mixed`; then the differences come back as lines for the caption.
+    Presets of different names stay apart even with equal settings: each is a row of its own, not another seed. Raises
+    DataError for two folders that hold the same run, which would count as two seeds.
     """
-    lines = []
-    aspects: dict[str, Callable[[Run], Mapping[str, Any]]] = {
-        "data": lambda run: run.manifest["identity"]["data"],
-        "prompt set": lambda run: {"prompt_set": run.summary["prompt_set"]},
-    }
-    for aspect, of in aspects.items():
-        first = of(runs[0])
-        other = next((run for run in runs if of(run) != first), None)
-        if other is None:
-            continue
-        key = next(k for k in first if first[k] != of(other).get(k))
-        said = f"{aspect} differs in {key}: {_short(first[key])} in {runs[0].name}, {_short(of(other).get(key))} in {other.name}"
-        if not allow_mixed:
-            option = {"sha256": "data.name", "prompt_set": "answer.prompt_set"}.get(key, f"data.{key}")
-            choice = shlex.quote(f"{option}={_text(runs[0].config.get(option))}")
-            raise DataError(f"{said}; choose runs that match (--where {choice}), or give --allow-mixed")
-        lines.append(said)
-    return lines
-
-
-def _short(value: Any) -> str:
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    found: dict[tuple[str, str, str], dict[int, Run]] = {}
+    for run in runs:
+        seeds = found.setdefault((run.method, run.backbone, run.group_key), {})
+        other = seeds.setdefault(run.seed, run)
+        if other.folder.resolve() != run.folder.resolve():
+            raise DataError(
+                f"{other.folder} and {run.folder} are the same run twice (equal settings, seed {run.seed}); name one of "
+                "them, or move one away"
+            )
+    return [Group(tuple(seeds[seed] for seed in sorted(seeds))) for seeds in found.values()]
 
 
 def differences(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
@@ -233,8 +211,8 @@ def differences(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
     ignored = ("seed", "run_root", "concurrency", "logger.", "cache.", "scoring.", "data.path", "data.audit")
     configs = {group.name: group.first.config for group in groups}
     keys = sorted({key for config in configs.values() for key in config if not key.startswith(ignored)})
-    differing = [key for key in keys if len({_text(config.get(key)) for config in configs.values()}) > 1]
-    return {name: {key: _text(config.get(key)) for key in differing} for name, config in configs.items()}
+    differing = [key for key in keys if len({setting_text(config.get(key)) for config in configs.values()}) > 1]
+    return {name: {key: setting_text(config.get(key)) for key in differing} for name, config in configs.items()}
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eval.cells import marked, score_cell, tokens_cell
+from eval.comparable import check_comparable
 from eval.report.model import MARKS, Cell, Column, Row, Table
-from eval.runs import Run, Scored, check_comparable, grouped, score_group
+from eval.runs import Run, Scored, grouped, score_group
 from eval.scoring.aggregate import AVERAGE
 from eval.scoring.protocol import Protocol
 from eval.tables import COUNTS, METRIC_TITLES, TITLES, Choices, describe
@@ -46,7 +47,8 @@ def make(
     if len(kinds) > 1:
         names = ", ".join(f"{method} on {backbone}" for method, backbone in kinds)
         raise DataError(f"table sensitivity: runs of {names}; choose one: --where method_name={kinds[0][0]}")
-    notes = [f"MIXED: {line}" for line in check_comparable(fitting, allow_mixed=choices.allow_mixed)]
+    options = [f"method.{axis}" for axis in axes]
+    notes = [f"MIXED: {line}" for line in check_comparable(fitting, allow_mixed=choices.allow_mixed, swept=options)]
     points: dict[tuple[Any, ...], Scored] = {}
     for group in grouped(fitting):
         place = tuple(group.first.config[f"method.{axis}"] for axis in axes)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from eval.audit import Audit, ceiling
 from eval.categories import Category
 from eval.cells import marked, parts, score_cell, tokens_cell
+from eval.comparable import check_comparable
 from eval.config import nearest
 from eval.controls import CONTROLS, Item, score_controls
 from eval.published import ABLATION, AMEM_ABLATION, BACKBONES, MAIN, METRICS, Number, Published
 from eval.report.model import LEGEND, MARKS, Cell, Column, Row, Table
-from eval.runs import Group, Run, Scored, check_comparable, differences, grouped, items, score_group
+from eval.runs import Group, Run, Scored, differences, grouped, items, score_group
 from eval.scoring.aggregate import AVERAGE, AVERAGE4
 from eval.scoring.protocol import Protocol
 from memfly.errors import DataError

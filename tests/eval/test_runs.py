@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.runs import check_comparable, differences, discover, flatten, grouped, load_run, score_group, where
+from eval.runs import differences, discover, flatten, grouped, load_run, score_group, where
 from eval.scoring import protocol
 from memfly.errors import DataError
 from tests.support.fake_runs import perfect, questions, share, write_run
@@ -46,24 +46,17 @@ def test_an_error_is_a_zero_with_a_count_and_can_be_left_out(tmp_path: Path) -> 
     assert "conv-0#0" not in scored.tokens
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"data": {"captions": "none"}}, "data differs"),
-        ({"prompt_set": "open"}, "prompt set differs"),
-        ({"data": {"sha256": "cd" * 32}}, "sha256"),
-        ({"data": {"conversations": ["conv-0"]}}, "conversations"),
-    ],
-)
-def test_runs_of_other_data_or_prompts_are_refused_unless_told(
-    tmp_path: Path, more: dict[str, object], said: str
-) -> None:
-    runs = [load_run(write_run(tmp_path)), load_run(write_run(tmp_path, "amem", **more))]  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=said):
-        check_comparable(runs)
-    (line,) = check_comparable(runs, allow_mixed=True)
-    assert said in line
-    assert runs[1].name in line
+def test_presets_of_other_names_are_other_rows_even_with_equal_settings(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path), write_run(tmp_path, preset="memfly_wo_ier"), write_run(tmp_path, seed=1)]
+    groups = grouped(map(load_run, folders))
+    assert [(group.method, len(group.runs)) for group in groups] == [("memfly", 2), ("memfly_wo_ier", 1)]
+
+
+def test_the_same_run_in_two_folders_is_never_two_seeds(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b")]
+    with pytest.raises(DataError, match="the same run twice") as caught:
+        grouped(map(load_run, folders))
+    assert all(str(folder) in str(caught.value) for folder in folders)
 
 
 def test_discovery_takes_finished_runs_only_and_where_filters_them(tmp_path: Path) -> None:
