@@ -18,9 +18,10 @@ from pydantic import ValidationError
 from eval.categories import Category
 from eval.controls import Item
 from eval.records import AnswerRecord, read_answers, read_lines
+from eval.scoring.aggregate import counted_scores
 from eval.scoring.protocol import Protocol, Scores
 from eval.stats import average_seeds
-from eval.summary import evidence_scores, score_record
+from eval.summary import evidence_by_question, score_record
 from memfly.errors import ConfigError, DataError
 from memfly.llm.base import stable_hash
 
@@ -222,20 +223,21 @@ class Scored:
     group: Group
     rows: tuple[Mapping[str, Scores], ...]
     errors: tuple[frozenset[str], ...]
+    unscorable: frozenset[str]
+    """Questions on which the original scorer crashes (`as_is`): without a value, whatever was answered."""
     category: Mapping[str, Category]
     conversation: Mapping[str, str]
     tokens: Mapping[str, float]
     """Question id -> o200k tokens of evidence shown, averaged over the seeds that answered it; failed ones are absent."""
 
-    @property
-    def n_error(self) -> int:
-        """Failed questions, over all seeds."""
-        return sum(map(len, self.errors))
+    def failed(self, without: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Questions that failed under some seed, but for those in `without`: counted in questions, as n is."""
+        return frozenset[str]().union(*self.errors) - without
 
     def values(self, metric: str, ids: Iterable[str] | None = None, *, errors: bool = True) -> dict[str, float]:
         """Question id -> value averaged over seeds, where the metric applies under every seed. Without `errors`, a question
         that failed under some seed is left out."""
-        failed = frozenset[str]() if errors else frozenset[str]().union(*self.errors)
+        failed = frozenset[str]() if errors else self.failed()
         chosen = [id for id in (self.category if ids is None else ids) if id not in failed]
         if metric in ADVERSARIAL_ONLY:
             chosen = [id for id in chosen if self.category[id] is Category.ADVERSARIAL]
@@ -244,19 +246,20 @@ class Scored:
             average_seeds([{id: float(rows[id][metric] or 0.0) for id in known} for rows in self.rows]) if known else {}
         )
 
-    def per_seed(self, metric: str) -> list[dict[str, float]]:
+    def per_seed(self, metric: str, ids: Iterable[str]) -> list[dict[str, float]]:
         """One mapping per seed, for variance components."""
-        ids = self.values(metric)
-        return [{id: float(rows[id][metric] or 0.0) for id in ids} for rows in self.rows]
+        known = self.values(metric, ids)
+        return [{id: float(rows[id][metric] or 0.0) for id in known} for rows in self.rows]
+
+    def metrics(self, ids: Iterable[str] | None = None) -> list[str]:
+        """The metrics that some question, or some of `ids`, has a value of."""
+        chosen = list(self.category if ids is None else ids)
+        return sorted(n for n in {name for row in self.rows[0].values() for name in row} if self.values(n, chosen))
 
 
 def score_group(group: Group, scorer: Protocol) -> Scored:
     """Score all answers of a group. Evidence measures stand beside the protocol's metrics."""
-    rows, errors = [], []
-    for run in group.runs:
-        scored, failed = score_records(run.records, scorer)
-        rows.append(scored)
-        errors.append(failed)
+    each = [score_records(run.records, scorer) for run in group.runs]
     records = group.first.records
     shown: dict[str, list[int]] = {}
     for record in (record for run in group.runs for record in run.records):
@@ -264,25 +267,33 @@ def score_group(group: Group, scorer: Protocol) -> Scored:
             shown.setdefault(record.id, []).append(record.evidence_tokens)
     return Scored(
         group=group,
-        rows=tuple(rows),
-        errors=tuple(errors),
+        rows=tuple(scores.rows for scores in each),
+        errors=tuple(scores.failed for scores in each),
+        unscorable=frozenset[str]().union(*(scores.unscorable for scores in each)),
         category={r.id: Category(r.category) for r in records},
         conversation={r.id: r.conversation for r in records},
         tokens={id: sum(values) / len(values) for id, values in shown.items()},
     )
 
 
-def score_records(records: Iterable[AnswerRecord], scorer: Protocol) -> tuple[dict[str, Scores], frozenset[str]]:
-    """Metrics by question id, and the ids that could not be scored (their metrics are the protocol's zeros)."""
+@dataclass(frozen=True)
+class RunScores:
+    """Metrics by question id, errors as the protocol's zeros; the ids that failed, and those no original scorer can score."""
+
+    rows: Mapping[str, Scores]
+    failed: frozenset[str]
+    unscorable: frozenset[str]
+
+
+def score_records(records: Sequence[AnswerRecord], scorer: Protocol) -> RunScores:
+    """Score one run's answers, evidence measures beside the protocol's metrics."""
+    scored = [score_record(scorer, record) for record in records]
+    evidence = evidence_by_question(records)
     rows: dict[str, Scores] = {}
-    failed = set()
-    for record in records:
-        row = score_record(scorer, record)
-        if row.scores is None:
-            failed.add(record.id)
-        scores = scorer.zeros(Category(record.category)) if row.scores is None else dict(row.scores)
-        rows[record.id] = scores | evidence_scores(record)
-    return rows, frozenset(failed)
+    for record, row in zip(records, scored, strict=True):
+        rows[record.id] = {**counted_scores(row, scorer.zeros(Category(record.category))), **evidence[record.id]}
+    failed = frozenset(row.id for row in scored if not row.answered)
+    return RunScores(rows, failed, frozenset(row.id for row in scored if row.unscorable))
 
 
 def items(run: Run) -> list[Item]:

@@ -121,7 +121,7 @@ class _Sweep:
         found, few = marked(scores, members, columns, self.without, self.alpha)
         for row, scored in zip(found, members, strict=True):
             row["n"] = Cell(float(sum(id not in self.without for id in scored.category)))
-            row["n_error"] = Cell(float(scored.n_error))
+            row["n_error"] = Cell(float(len(scored.failed(self.without))))
             row["tokens"] = tokens_cell(scored, self.without)
         rows = tuple(
             Row(f"{self.axes[0]} = {place[0]}", "ran", row, detail=scored.group.name)
@@ -133,7 +133,7 @@ class _Sweep:
         first = next(iter(self.points.values())).group.first
         left_out = len(self.without & {r.id for r in first.records})
         facts = describe(first, self.protocol, len(first.records) - left_out)
-        errors = sum(scored.n_error for scored in self.points.values())
+        errors = sum(len(scored.failed(self.without)) for scored in self.points.values())
         told = (
             f"protocol {facts['protocol']} ({facts['mode']}), prompt set {facts['prompt_set']}, data {facts['data']}, "
             f"questions {facts['questions']}"

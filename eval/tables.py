@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from eval.audit import Audit, ceiling
 from eval.categories import Category
-from eval.cells import marked, parts, score_cell, tokens_cell
+from eval.cells import marked, parts, ranked, score_cell, tokens_cell
 from eval.comparable import check_comparable
+from eval.compare import unscorable_note
 from eval.config import nearest
 from eval.controls import CONTROLS, Item, score_controls
 from eval.published import ABLATION, AMEM_ABLATION, BACKBONES, MAIN, METRICS, Number, Published
@@ -81,7 +82,7 @@ def main_columns(protocol: Protocol) -> list[Column]:
     scored = [c for c in Category if protocol.zeros(c).get("f1") is not None]
     averages = [AVERAGE, AVERAGE4] if Category.ADVERSARIAL in scored else [AVERAGE4]
     names = [*(c.label for c in scored), *averages]
-    columns = [_column(name, metric) for name in names for metric in metrics]
+    columns = [_column(name, metric, ranked=ranked(protocol, name, metric)) for name in names for metric in metrics]
     readings = [_column(Category.ADVERSARIAL.label, m, ranked=False) for m in ("refused_tolerant", "fooled")]
     return [*columns, *(replace(column, group="Category 5 answers") for column in readings), *COUNTS]
 
@@ -184,6 +185,7 @@ def _build(
     first = ordered[0].group.first
     if choices.controls:
         rows += control_rows(first, protocol, columns, without, None if without else choices.audit)
+    more += unscorable_note(ordered[0], "f1", protocol, without)
     if protocol.name != "amem" and choices.published.rows:
         more.append("published numbers follow the amem protocol and are not shown beside another")
     facts = describe(first, protocol, len(first.records) - len(without & {r.id for r in first.records}))
@@ -224,13 +226,15 @@ def row_labels(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[dict[
     return labels, notes
 
 
+def count_cells(scored: Scored, without: frozenset[str]) -> dict[str, Cell]:
+    """The cells of `COUNTS`: questions, those of them that failed (under any seed), tokens shown."""
+    n = sum(id not in without for id in scored.category)
+    failed = len(scored.failed(without))
+    return {"n": Cell(float(n)), "n_error": Cell(float(failed)), "tokens": tokens_cell(scored, without)}
+
+
 def _cells(scored: Scored, columns: Sequence[Column], without: frozenset[str]) -> dict[str, Cell]:
-    found = {}
-    kept = [id for id in scored.category if id not in without]
-    failed = sum(id not in without for errors in scored.errors for id in errors)
-    found["n"] = Cell(float(len(kept)))
-    found["n_error"] = Cell(float(failed))
-    found["tokens"] = tokens_cell(scored, without)
+    found = count_cells(scored, without)
     for column in columns:
         if "." in column.key:
             found[column.key] = score_cell(scored, *parts(column.key), without)
@@ -289,7 +293,7 @@ def control_rows(
         found = {}
         for key in keys:
             cell, metric = parts(key)
-            found[key] = Cell(reach[cell].mean_scored.get(metric), n=reach[cell].n)
+            found[key] = Cell(reach[cell].mean.get(metric), n=reach[cell].count.get(metric))
         rows.append(Row("ceiling", "control", found, CONTROL_SECTION))
     return rows
 
@@ -297,15 +301,16 @@ def control_rows(
 def control_cells(asked: Sequence[Item], protocol: Protocol, keys: Sequence[str]) -> dict[str, dict[str, Cell]]:
     """Control -> cells by column key. A control that answers only part of a cell's questions has no number there: the
     trap's average over category 5 alone is no average."""
-    found: dict[str, dict[str, Cell]] = {control: {} for control in CONTROLS}
-    table = score_controls(asked, [protocol])
-    sizes = {row["category"]: row["n"] for row in table if row["control"] == "empty"}
-    for row in table:
+    table = score_controls(asked, protocol)
+    whole = {cell: scores.n for cell, scores in table["empty"].items()}
+    found: dict[str, dict[str, Cell]] = {}
+    for control, cells in table.items():
+        found[control] = {}
         for key in keys:
             cell, metric = parts(key)
-            value = row.get(metric)
-            if row["category"] == cell and row["n"] == sizes[cell] and isinstance(value, float):
-                found[str(row["control"])][key] = Cell(value, n=int(row["n"] or 0))
+            scores = cells.get(cell)
+            if scores is not None and scores.n == whole[cell] and scores.mean.get(metric) is not None:
+                found[control][key] = Cell(scores.mean[metric], n=scores.count[metric])
     return found
 
 
@@ -335,8 +340,8 @@ def _legend(rows: Sequence[Row], protocol: Protocol) -> list[str]:
         notes.append(LEGEND.strip() + " Gap: measured here minus reported.")
     if protocol.name == "amem":
         notes.append(
-            "Category 5 is compared with the trap under amem: F1 near 100 means fooled, near 50 a coin; the last columns "
-            "say how often the answer refused, which is right, or was fooled."
+            "Category 5 is compared with the trap under amem: F1 near 100 means fooled, near 50 a coin, so no row is best "
+            "there; the last columns say how often the answer refused, which is right, or was fooled."
         )
     if any(r.kind == "control" for r in rows):
         notes.append(CONTROL_NOTE)

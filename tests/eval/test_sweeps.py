@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eval import costs, sweeps
+from eval.audit import apply
 from eval.published import Published
 from eval.runs import Run, load_run
 from eval.scoring import protocol
 from eval.tables import Choices
 from memfly.errors import DataError
-from tests.support.fake_runs import share, write_memory, write_run
+from tests.support.fake_runs import Predict, perfect, questions, share, write_memory, write_run
 
 CHOICES = Choices(published=Published())
 
@@ -54,6 +57,27 @@ def test_what_cannot_be_a_grid_is_one_line(tmp_path: Path) -> None:
     twice = load_run(write_run(tmp_path, options={"tau_m": 0.5, "tau_l": 0.3, "k": 7}))
     with pytest.raises(DataError, match=r"two runs at tau_m=0\.5, tau_l=0\.3"):
         sweeps.make([*runs, twice], protocol("amem"), CHOICES)
+
+
+def test_an_audit_leaves_out_errors_with_their_questions(tmp_path: Path) -> None:
+    asked = {r.id: r.question for r in questions()}
+    issue = {"question_id": "locomo_0_qa0", "question": asked["conv-0#0"], "error_type": "HALLUCINATION"}
+    (tmp_path / "audit.json").write_text(json.dumps([issue]))
+    lost: Predict = lambda r: None if r.id == "conv-0#0" else perfect(r)  # noqa: E731
+    runs = [load_run(write_run(tmp_path, predict=lost, options={"tau_m": tau})) for tau in (0.5, 0.7)]
+    choices = replace(CHOICES, audit=apply(tmp_path / "audit.json", asked))
+    whole, rest = sweeps.make(runs, protocol("amem"), choices, axes=["tau_m"])
+    counted = [[(row.cells["n"].value, row.cells["n_error"].value) for row in t.rows] for t in (whole, rest)]
+    assert counted == [[(100, 1)] * 2, [(99, 0)] * 2]
+    assert "2 errors" in whole.notes[0]
+    assert "0 errors" in rest.notes[0]
+
+
+def test_errors_of_several_seeds_are_counted_in_questions(tmp_path: Path) -> None:
+    lost: Predict = lambda r: None if r.id == "conv-0#0" else perfect(r)  # noqa: E731
+    runs = [load_run(write_run(tmp_path, predict=lost if seed else perfect, seed=seed)) for seed in range(3)]
+    (table,) = costs.make(runs)
+    assert (table.rows[0].cells["n"].value, table.rows[0].cells["n_error"].value) == (100, 1)
 
 
 def test_costs_per_turn_and_question(tmp_path: Path) -> None:

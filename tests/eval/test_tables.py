@@ -98,6 +98,49 @@ def test_best_second_and_what_a_paired_test_cannot_tell_from_the_best(tmp_path: 
     assert marks == {"MemFly": ("best", False), "A-MEM": ("second", True), "Mem-0": ("", False)}
 
 
+def test_being_fooled_is_best_nowhere(tmp_path: Path) -> None:
+    fooled: Predict = lambda r: r.trap or "banana"  # noqa: E731
+    runs = _runs(tmp_path, ("memfly", perfect), ("amem", fooled))
+    (amem,), (locomo,) = _make("main", runs), _make("main", runs, "locomo")
+    marks = [[row.cells["adversarial.f1"].mark for row in t.rows if row.kind == "ran"] for t in (amem, locomo)]
+    assert marks[0] == ["", ""]
+    assert set(marks[1]) == {"best", "second"}
+    assert {row.cells["adversarial.bleu1"].mark for row in amem.rows if row.kind == "ran"} == {""}
+    assert _row(locomo, "MemFly").cells["adversarial.f1"].mark == "best"
+    assert "no row is best there" in " ".join(amem.notes)
+
+
+def test_a_preset_with_another_s_settings_keeps_its_row(tmp_path: Path) -> None:
+    runs = [
+        load_run(write_run(tmp_path, options={"rounds": rounds}, preset=preset))
+        for rounds, preset in ((3, "memfly"), (1, "memfly"), (1, "memfly_wo_ier"))
+    ]
+    (table,) = _make("ablation", runs, controls=False)
+    labels = [row.label for row in table.rows if row.kind == "ran"]
+    assert len(labels) == 3
+    assert "w/o IER" in labels
+    assert not any("seeds" in label for label in labels)
+
+
+def test_runs_and_controls_leave_out_alike_what_the_original_cannot_score(tmp_path: Path) -> None:
+    runs = _runs(tmp_path, ("memfly", perfect))
+    (table,) = make(LAYOUTS["main"], runs, protocol("locomo", "as_is"), Choices(published=PRINTED))
+    ours, gold = _row(table, "MemFly").cells, _row(table, "gold").cells
+    assert (
+        (ours["average.f1"].value, ours["average.f1"].n) == (gold["average.f1"].value, gold["average.f1"].n) == (1, 80)
+    )
+    assert (ours["n"].value, ours["n_error"].value) == (100, 0)
+    assert ours["adversarial.refused_tolerant"].value == gold["adversarial.refused_tolerant"].value == 1.0
+    assert any("the original scorer crashes on 20 questions" in note for note in table.notes)
+
+
+def test_counts_of_several_seeds_are_of_questions(tmp_path: Path) -> None:
+    lost: Predict = lambda r: None if r.id == "conv-0#0" else perfect(r)  # noqa: E731
+    (table,) = _make("main", [load_run(write_run(tmp_path, predict=lost, seed=seed)) for seed in (0, 1, 2)])
+    cells = _row(table, "MemFly (3 seeds)").cells
+    assert (cells["n"].value, cells["n_error"].value, cells["average.f1"].n_error) == (100, 1, 1)
+
+
 def test_with_few_conversations_nothing_is_tied_and_a_note_says_why(tmp_path: Path) -> None:
     runs = [load_run(write_run(tmp_path, m, share(p), records=questions(3))) for m, p in (("memfly", 90), ("amem", 10))]
     (table,) = _make("main", runs)

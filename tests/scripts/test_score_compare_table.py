@@ -46,10 +46,15 @@ def test_score_again_by_another_protocol(tmp_path: Path, memfly: Command) -> Non
     code, out, _ = memfly("score", folder, "--protocol", "locomo", "--mode", "as_is")
     assert code == 0
     assert "| multi_hop | 20 | 1 | 95.00 |" in out
-    assert "| multi_hop, errors left out | 20 | 1 | 100.00 |" in out
+    assert "| multi_hop, errors left out | 19 | 0 | 100.00 |" in out
+    assert "| average | 80 | 1 | 98.75 |" in out
+    assert "| adversarial | 0 | 0 | - | 100.00 |" in out
+    assert "- n counts the questions of F1; on average refused, refused_tolerant are over 100" in out
+    assert "- the original scorer crashes on 20 questions, which have no score" in out
     lines = (folder / "scores-locomo-as_is.jsonl").read_text().splitlines()
     assert len(lines) == 100
-    assert {json.loads(line)["error"] for line in lines} == {None, "ParseError", "KeyError"}
+    assert {json.loads(line)["error"] for line in lines} == {None, "ParseError"}
+    assert sum(json.loads(line).get("unscorable") == "KeyError" for line in lines) == 20
 
 
 def test_score_pairs(tmp_path: Path, memfly: Command) -> None:
@@ -162,6 +167,22 @@ def test_sensitivity_figure_and_efficiency(tmp_path: Path, memfly: Command) -> N
     code, out, _ = memfly("table", "efficiency", "--root", tmp_path)
     assert code == 0
     assert "calls per question" in out
+
+
+def test_one_run_in_two_folders_is_refused_with_both_names(tmp_path: Path, memfly: Command) -> None:
+    first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b")
+    for command in (
+        ["table", "main", first, second],
+        ["compare", first, second],
+        ["table", "efficiency", first, second],
+    ):
+        _refused(memfly(*command), f"{first} and {second} are the same run twice")
+
+
+def test_scoring_without_category_5_counts_the_questions_of_the_mean(tmp_path: Path, memfly: Command) -> None:
+    _, out, _ = memfly("score", write_run(tmp_path), "--protocol", "mem0")
+    assert "| average | 80 | 0 |" in out
+    assert "refused, refused_tolerant are over 100" in out
 
 
 def test_controls_of_the_bundled_sample(memfly: Command) -> None:
