@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,36 @@ def test_being_fooled_is_best_nowhere(tmp_path: Path) -> None:
     assert {row.cells["adversarial.bleu1"].mark for row in amem.rows if row.kind == "ran"} == {""}
     assert _row(locomo, "MemFly").cells["adversarial.f1"].mark == "best"
     assert "no row is best there" in " ".join(amem.notes)
+
+
+UNLIKE: list[tuple[dict[str, Any], str]] = [
+    ({"data": {"sha256": "ab" * 32}}, "data other than LoCoMo-10"),
+    ({"records": questions(9)}, "only part of LoCoMo-10"),
+    ({"data": {"limit_questions": 20}}, "only part of LoCoMo-10"),
+    ({"prompt_set": "open"}, "prompt set open"),
+    ({"answer": {"token_budget": 1000}}, "a token budget"),
+]
+
+
+@pytest.mark.parametrize(("more", "reason"), UNLIKE)
+@pytest.mark.parametrize("kind", ["main", "ablation"])
+def test_papers_are_not_quoted_beside_runs_of_another_task(
+    tmp_path: Path, kind: str, more: dict[str, Any], reason: str
+) -> None:
+    runs = [load_run(write_run(tmp_path, **more))]
+    (table,) = _make(kind, runs, against="Qwen3-8B", reported="all")
+    assert not [row for row in table.rows if row.kind == "reported"]
+    assert all(cell.published is None for row in table.rows for cell in row.cells.values())
+    assert [note for note in table.notes if note.endswith(f"none is quoted beside runs with {reason}")]
+    assert "gap" not in FORMATS["markdown"]([table]).splitlines()[4]
+
+
+def test_only_the_runs_of_the_papers_task_are_quoted_in_a_mixed_table(tmp_path: Path) -> None:
+    runs = [load_run(write_run(tmp_path, answer={"token_budget": budget})) for budget in (None, 1000)]
+    (table,) = _make("main", runs, allow_mixed=True)
+    quoted = {row.label.partition("]")[2]: row.cells["average.f1"].published for row in table.rows if row.kind == "ran"}
+    assert quoted == {"": 0.3862, ", 1000 tokens": None}
+    assert any(note.endswith("beside runs with a token budget") for note in table.notes)
 
 
 def test_a_preset_with_another_s_settings_keeps_its_row(tmp_path: Path) -> None:
