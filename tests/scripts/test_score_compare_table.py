@@ -167,6 +167,18 @@ def test_sensitivity_figure_and_efficiency(tmp_path: Path, memfly: Command) -> N
     code, out, _ = memfly("table", "efficiency", "--root", tmp_path)
     assert code == 0
     assert "calls per question" in out
+    for axes in (["tau_m"], ["tau_m", "tau_l"]):
+        result = memfly("table", "sensitivity", "--root", tmp_path, "--axes", *axes, "--metric", "nosuch")
+        _refused(result, "no metric 'nosuch'")
+
+
+def test_sensitivity_over_names_lists_and_nothing(tmp_path: Path, memfly: Command) -> None:
+    for order, pathways in (("bm25", ["topic"]), (None, ["topic", "keyword"])):
+        write_run(tmp_path, options={"order": order, "pathways": pathways})
+    for axis, shown in (("order", "null"), ("pathways", "topic+keyword")):
+        code, out, _ = memfly("table", "sensitivity", "--root", tmp_path, "--axes", axis, "--figure", tmp_path / axis)
+        assert code == 0
+        assert f"{axis} = {shown}" in out
 
 
 def test_one_run_in_two_folders_is_refused_with_both_names(tmp_path: Path, memfly: Command) -> None:
