@@ -17,8 +17,8 @@ from eval.categories import Category
 from eval.controls import Item
 from eval.runs import Run, items
 from eval.scoring.adversarial import REFUSAL
-from eval.scoring.aggregate import Cell, ScoredRow, aggregate
-from eval.scoring.protocol import OriginalFailure, Protocol
+from eval.scoring.aggregate import Cell, ScoredRow, aggregate, score_answer
+from eval.scoring.protocol import Protocol
 from memfly.errors import DataError
 
 HARMLESS = "WRONG_CITATION"
@@ -150,8 +150,5 @@ def ceiling(run: Run, audit: Audit, scorer: Protocol) -> dict[str, Cell]:
 
 def _right(item: Item, audit: Audit, scorer: Protocol) -> ScoredRow:
     right = REFUSAL if item.category is Category.ADVERSARIAL else item.answer
-    try:
-        said = audit.corrected.get(item.id, right)
-        return ScoredRow(item.id, scorer.score(said, item.answer, item.trap, item.category))
-    except OriginalFailure as failure:
-        return ScoredRow(item.id, None, failure.original)
+    said = audit.corrected.get(item.id, right)
+    return score_answer(scorer, item.id, said, item.answer, item.trap, item.category)

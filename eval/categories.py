@@ -21,11 +21,3 @@ class Category(IntEnum):
     @property
     def label(self) -> str:
         return self.name.lower()
-
-    @classmethod
-    def from_label(cls, label: str) -> Category:
-        """The category called `label`; raises ValueError naming the choices."""
-        for category in cls:
-            if category.label == label:
-                return category
-        raise ValueError(f"unknown category {label!r}; choose from {', '.join(c.label for c in cls)}")

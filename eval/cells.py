@@ -4,12 +4,14 @@ from the best by a paired test. Knows no layout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from eval.compare import LOWER_IS_BETTER, has_best
 from eval.compare import cells as cell_predicates
 from eval.report.model import Cell, Column, Mark
 from eval.runs import Scored
+from eval.scoring.protocol import Protocol
 from eval.stats import cluster_mean, holm, sign_flip
 
 
@@ -38,7 +40,7 @@ def score_cell(scored: Scored, cell: str, metric: str, without: frozenset[str] =
     if not values:
         return Cell(None)
     estimate = cluster_mean(list(values.values()), [scored.conversation[id] for id in values])
-    failed = sum(id in errors for errors in scored.errors for id in values)
+    failed = len(scored.failed() & values.keys())
     left = scored.values(metric, ids, errors=False) if failed else {}
     return Cell(
         value=estimate.mean,
@@ -49,6 +51,11 @@ def score_cell(scored: Scored, cell: str, metric: str, without: frozenset[str] =
         n_error=failed,
         without_errors=sum(left.values()) / len(left) if left else None,
     )
+
+
+def ranked(protocol: Protocol, cell: str, metric: str) -> bool:
+    """Whether the highest value of a column is the best one."""
+    return metric not in LOWER_IS_BETTER and has_best(protocol, cell, metric)
 
 
 def marked(
@@ -62,17 +69,17 @@ def marked(
     found = [dict(row) for row in rows]
     notes: dict[str, None] = {}
     for column in columns:
-        values = [row[column.key].value if column.key in row else None for row in found]
-        ranks = sorted({v for v in values if v is not None}, reverse=True)
-        if not column.ranked or len([v for v in values if v is not None]) < 2:
+        means = [row[column.key].value if column.key in row else None for row in found]
+        ranks = sorted({v for v in means if v is not None}, reverse=True)
+        if not column.ranked or len([v for v in means if v is not None]) < 2:
             continue
         cell, metric = parts(column.key)
-        best = values.index(ranks[0])
-        rivals = [i for i, v in enumerate(values) if v is not None and i != best]
-        tied, note = tied_with(best, rivals, scored, cell, metric, without, alpha)
+        each = [one.values(metric, cell_ids(one, cell, without)) for one in scored]
+        best = scored[means.index(ranks[0])]
+        tied, note = tied_with(means.index(ranks[0]), each, best.conversation, alpha)
         if note:
             notes[note] = None
-        for i, value in enumerate(values):
+        for i, value in enumerate(means):
             mark: Mark = "best" if value == ranks[0] else "second" if len(ranks) > 1 and value == ranks[1] else ""
             if value is not None:
                 found[i][column.key] = replace(found[i][column.key], mark=mark, tied=i in tied)
@@ -80,26 +87,18 @@ def marked(
 
 
 def tied_with(
-    best: int,
-    rivals: Sequence[int],
-    scored: Sequence[Scored],
-    cell: str,
-    metric: str,
-    without: frozenset[str],
-    alpha: float,
+    best: int, values: Sequence[Mapping[str, float]], conversation: Mapping[str, str], alpha: float
 ) -> tuple[set[int], str]:
-    """Which of `rivals` (places in `scored`) the test does not tell from `best`; and why it could not tell any, if so."""
-    top = scored[best].values(metric, cell_ids(scored[best], cell, without))
-    tests, tested = [], []
-    for i in rivals:
-        other = scored[i].values(metric, cell_ids(scored[i], cell, without))
-        if other.keys() == top.keys():
-            tests.append(sign_flip([top[id] - other[id] for id in top], [scored[i].conversation[id] for id in top]))
-            tested.append(i)
-    if not tests:
+    """Which others of the rows (question id -> value; none: no row) the test does not tell from `values[best]`; and why it
+    could not tell any, if so."""
+    top = values[best]
+    rivals = [i for i, other in enumerate(values) if i != best and other.keys() == top.keys()]
+    if not rivals:
         return set(), "runs of different questions are not tested against each other"
+    clusters = [conversation[id] for id in top]
+    tests = [sign_flip([top[id] - values[i][id] for id in top], clusters) for i in rivals]
     if min(test.smallest for test in tests) * len(tests) > alpha:
-        conversations = len({*scored[best].conversation.values()})
+        conversations = len(set(conversation.values()))
         few = f"{len(tests) + 1} rows and {conversations} conversation{'s' if conversations > 1 else ''}"
-        return set(), f"no {'≈'} in some columns: with {few} no difference could reach p = {alpha:g} after Holm"
-    return {i for i, p in zip(tested, holm([t.p for t in tests]), strict=True) if p > alpha}, ""
+        return set(), f"no ≈ in some columns: with {few} no difference could reach p = {alpha:g} after Holm"
+    return {i for i, p in zip(rivals, holm([t.p for t in tests]), strict=True) if p > alpha}, ""

@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from eval.categories import Category
+from eval.comparable import check_comparable
 from eval.judge import mean_verdicts
-from eval.runs import Group, Scored, check_comparable, score_group
+from eval.runs import Group, Scored, score_group
+from eval.scoring.adversarial import READINGS
 from eval.scoring.aggregate import AVERAGE, AVERAGE4
 from eval.scoring.protocol import Protocol, Scores
-from eval.stats import Comparison, VarianceComponents, compare, variance_components, with_verdicts
+from eval.stats import BETTER, WORSE, Comparison, VarianceComponents, compare, variance_components, with_verdicts
 from memfly.errors import DataError
 
 LOWER_IS_BETTER = ("fooled", "turns_shown", "answer_length")
+MORE_TRAPPED, LESS_TRAPPED = "more like the trap", "less like the trap"
 JUDGE = "judge"
 PLAIN = ("answer_length", "turns_shown")
 """Metrics that are no share."""
@@ -41,7 +44,8 @@ class Tested:
 
 @dataclass(frozen=True)
 class Report:
-    """All comparisons with one reference. `variance` has an entry per group, the reference's included."""
+    """All comparisons with one reference. `variance` and `errors` (failed questions) have an entry per group, the reference's
+    included, and leave out the same questions as the tests."""
 
     reference: str
     metric: str
@@ -89,6 +93,7 @@ def compare_groups(
     scored = [score_group(group, scorer) for group in groups]
     if metric == JUDGE:
         scored = judged(scored)
+    notes += [*trap_note(scorer, metric), *unscorable_note(scored[0], metric, scorer, without)]
     reference, others = scored[0], scored[1:]
     tests: dict[str, list[tuple[str, Comparison]]] = {OVERALL: [], OVERALL4: [], PER_CATEGORY: []}
     for other in others:
@@ -101,11 +106,43 @@ def compare_groups(
         protocol=scorer.name,
         mode=scorer.mode,
         alpha=alpha,
-        tests=tuple(_corrected(tests, alpha, metric)),
-        variance={s.group.name: variance_components(s.per_seed(metric), s.conversation) for s in scored},
-        errors={s.group.name: s.n_error for s in scored},
+        tests=tuple(_corrected(tests, alpha, metric, scorer)),
+        variance={s.group.name: _variance(s, metric, without) for s in scored},
+        errors={s.group.name: len(s.failed(without)) for s in scored},
         notes=tuple(notes),
     )
+
+
+def trap_note(scorer: Protocol, metric: str) -> list[str]:
+    """What a protocol that compares category 5 with its trap means for verdicts on this metric; nothing for others."""
+    if metric not in scorer.trap_metrics:
+        return []
+    return [
+        f"Under {scorer.name} the reference of category 5 is the trap: more {metric} there means more fooled, so there is no "
+        f'better or worse; "{OVERALL}" contains that category, "{OVERALL4}" does not. --metric fooled, --metric refused and '
+        "--protocol locomo say which answers were right"
+    ]
+
+
+def unscorable_note(scored: Scored, metric: str, scorer: Protocol, without: frozenset[str] = frozenset()) -> list[str]:
+    """How many questions the original scorer crashes on, where they are left out of this metric."""
+    count = len(scored.unscorable - without)
+    if not count or metric in READINGS or metric not in scorer.zeros(Category.TEMPORAL):
+        return []
+    return [
+        f"the original scorer crashes on {count} questions ({scorer.name}, {scorer.mode}): they have no score, and are in no "
+        "average, of runs and of control answers alike"
+    ]
+
+
+def no_such_metric(scored: Scored, metric: str, what: str, ids: Sequence[str] | None = None) -> DataError:
+    """The error for a metric that no question, or none of `ids`, has; it names those there are."""
+    return DataError(f"{what}: these runs have no metric {metric!r}; they have {', '.join(scored.metrics(ids))}")
+
+
+def _variance(scored: Scored, metric: str, without: frozenset[str]) -> VarianceComponents:
+    kept = [id for id in scored.category if id not in without]
+    return variance_components(scored.per_seed(metric, kept), scored.conversation)
 
 
 def judged(scored: Sequence[Scored]) -> list[Scored]:
@@ -138,9 +175,9 @@ def _pair(
     run: Scored, reference: Scored, metric: str, chosen: Sequence[str], without: frozenset[str], notes: list[str]
 ) -> list[Comparison]:
     a, b = ({id: v for id, v in s.values(metric).items() if id not in without} for s in (run, reference))
-    if not a or not b:
-        known = sorted({name for row in reference.rows[0].values() for name, value in row.items() if value is not None})
-        raise DataError(f"compare: these runs have no metric {metric!r}; they have {', '.join(known)}")
+    for values, of in ((b, reference), (a, run)):
+        if not values:
+            raise no_such_metric(of, metric, "compare")
     both = a.keys() & b.keys()
     if not both:
         raise DataError(f"compare: {run.group.name} and {reference.group.name} have no question in common")
@@ -162,13 +199,24 @@ def _pair(
     return compare(a, b, reference.conversation, kept)
 
 
-def _corrected(tests: Mapping[str, Sequence[tuple[str, Comparison]]], alpha: float, metric: str) -> list[Tested]:
+def _corrected(
+    tests: Mapping[str, Sequence[tuple[str, Comparison]]], alpha: float, metric: str, scorer: Protocol
+) -> list[Tested]:
     result = []
     for family, members in tests.items():
         better = metric not in LOWER_IS_BETTER
         verdicts = with_verdicts([c for _, c in members], alpha=alpha, higher_is_better=better) if members else []
-        result += [Tested(run, family, c) for (run, _), c in zip(members, verdicts, strict=True)]
+        for (run, _), comparison in zip(members, verdicts, strict=True):
+            if not has_best(scorer, comparison.cell, metric):
+                said = {BETTER: MORE_TRAPPED, WORSE: LESS_TRAPPED}.get(str(comparison.verdict), comparison.verdict)
+                comparison = replace(comparison, verdict=said)
+            result.append(Tested(run, family, comparison))
     return result
+
+
+def has_best(scorer: Protocol, cell: str, metric: str) -> bool:
+    """Whether one of two values of the metric is the better one: not where the answer is compared with the trap."""
+    return cell != Category.ADVERSARIAL.label or metric not in scorer.trap_metrics
 
 
 def rows(report: Report) -> list[dict[str, Any]]:
@@ -258,10 +306,10 @@ def _family(tests: Sequence[Tested], report: Report) -> list[str]:
     for test in tests:
         c, d = test.comparison, test.comparison.difference
         interval = "-" if d.low is None or d.high is None else f"{scale * d.low:+.2f} to {scale * d.high:+.2f}"
-        cells = [test.run, c.cell, str(d.n), f"{scale * c.a:.2f}", f"{scale * c.b:.2f}", f"{scale * d.mean:+.2f}"]
-        cells += [interval, _p(c.test.p)] + ([_p(c.p_mcnemar)] if binary else [])
-        cells += [_p(c.p_holm), c.verdict or "-", "-" if c.detectable is None else f"{scale * c.detectable:.2f}"]
-        lines.append("| " + " | ".join(cells) + " |")
+        texts = [test.run, c.cell, str(d.n), f"{scale * c.a:.2f}", f"{scale * c.b:.2f}", f"{scale * d.mean:+.2f}"]
+        texts += [interval, _p(c.test.p)] + ([_p(c.p_mcnemar)] if binary else [])
+        texts += [_p(c.p_holm), c.verdict or "-", "-" if c.detectable is None else f"{scale * c.detectable:.2f}"]
+        lines.append("| " + " | ".join(texts) + " |")
     lines += [f"- {note}" for note in dict.fromkeys(t.comparison.note for t in tests if t.comparison.note)]
     return lines
 
@@ -277,7 +325,7 @@ def _closing(report: Report) -> list[str]:
     lines.append('"detectable" is the true difference that 80 of 100 such experiments would find.')
     failed = {name: n for name, n in report.errors.items() if n}
     if failed:
-        lines.append("Errors, counted as 0: " + ", ".join(f"{name} {n}" for name, n in failed.items()))
+        lines.append("Questions that failed, counted as 0: " + ", ".join(f"{name} {n}" for name, n in failed.items()))
     return [*lines, *report.notes]
 
 

@@ -35,7 +35,6 @@ def _table(
     asked: Sequence[Item], protocol: Protocol, data: str, without: frozenset[str], notes: tuple[str, ...]
 ) -> Table:
     kept = [item for item in asked if item.id not in without]
-    scored = score_controls(kept, [protocol])
     columns = [Column(f"{cell}.f1", "F1", TITLES[cell], ranked=False) for cell in CELLS]
     columns += [
         Column(f"{ADVERSARIAL}.{metric}", METRIC_TITLES[metric], "Category 5 answers", ranked=False)
@@ -43,10 +42,8 @@ def _table(
     ]
     cells = control_cells(kept, protocol, [column.key for column in columns])
     rows = tuple(Row(control.replace("_", " "), "control", found) for control, found in cells.items())
-    failed = sum(
-        int(row["n_error"] or 0) for row in scored if row["category"] == "average" and row["control"] == "gold"
-    )
-    more = (f"{failed} questions make the original scorer fail and are left out",) if failed else ()
+    crashes = score_controls(kept, protocol)["refuse"]["average"].n_unscorable if kept else 0
+    more = (f"the original scorer crashes on {crashes} questions, which are in no average",) if crashes else ()
     facts = {"protocol": protocol.name, "mode": protocol.mode, "data": data, "questions": str(len(kept))}
     title = f"Control answers: protocol {protocol.name} ({protocol.mode}), data {data}, {len(kept)} questions"
     title += f"; without {len(without)} questions whose gold is wrong" if without else ""

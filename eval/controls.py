@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from eval.categories import Category
 from eval.scoring.adversarial import REFUSAL
-from eval.scoring.aggregate import Cell, ScoredRow, aggregate
-from eval.scoring.protocol import Mode, OriginalFailure, Protocol, Scores
+from eval.scoring.aggregate import Cell, ScoredRow, aggregate, score_answer
+from eval.scoring.protocol import Protocol, Scores
 
 Answer = str | int | None
 Mixture = Sequence[tuple[float, Answer]]
@@ -72,47 +72,24 @@ def predictions(items: Sequence[Item], *, seed: int = 0) -> dict[str, dict[str, 
     return answers
 
 
-def score_controls(
-    items: Sequence[Item], protocols: Sequence[Protocol], *, seed: int = 0
-) -> list[dict[str, str | int | float | None]]:
-    """The control table: one row per protocol, control and cell (`aggregate.CELLS`) that the control has questions in.
-
-    Columns: protocol, mode, control, category, n, n_error (questions on which the original scorer crashes, `as_is` only),
-    and every metric of the protocol, averaged over the questions that could be scored; None where it does not apply.
-    """
-    answers = predictions(items, seed=seed)
+def score_controls(items: Sequence[Item], protocol: Protocol, *, seed: int = 0) -> dict[str, dict[str, Cell]]:
+    """Control -> its cells (`aggregate.CELLS`), those that it has questions in; scored and averaged as a run's answers are."""
     by_id = {item.id: item for item in items}
-    table: list[dict[str, str | int | float | None]] = []
-    for protocol in protocols:
-        for control, mixtures in answers.items():
-            asked = {id: by_id[id].category for id in mixtures}
-            rows = [_score(protocol, by_id[id], mixture) for id, mixture in mixtures.items()]
-            for name, cell in aggregate(asked, rows, protocol.zeros).items():
-                if cell.n:
-                    table.append(_table_row(protocol.name, protocol.mode, control, name, cell))
+    table = {}
+    for control, mixtures in predictions(items, seed=seed).items():
+        asked = {id: by_id[id].category for id in mixtures}
+        rows = [_score(protocol, by_id[id], mixture) for id, mixture in mixtures.items()]
+        table[control] = {name: cell for name, cell in aggregate(asked, rows, protocol.zeros).items() if cell.n}
     return table
 
 
 def _score(protocol: Protocol, item: Item, mixture: Mixture) -> ScoredRow:
     expected: Scores = {}
+    unscorable = None
     for weight, answer in mixture:
-        try:
-            scores = protocol.score(answer, item.answer, item.trap, item.category)
-        except OriginalFailure as failure:
-            return ScoredRow(item.id, None, str(failure))
-        for metric, value in scores.items():
+        row = score_answer(protocol, item.id, answer, item.answer, item.trap, item.category)
+        unscorable = unscorable or row.unscorable
+        for metric, value in (row.scores or {}).items():
             known = expected.get(metric, 0.0)
             expected[metric] = None if value is None or known is None else known + weight * value
-    return ScoredRow(item.id, expected)
-
-
-def _table_row(protocol: str, mode: Mode, control: str, name: str, cell: Cell) -> dict[str, str | int | float | None]:
-    return {
-        "protocol": protocol,
-        "mode": mode,
-        "control": control,
-        "category": name,
-        "n": cell.n,
-        "n_error": cell.n_error,
-        **cell.mean_scored,
-    }
+    return ScoredRow(item.id, expected, unscorable=unscorable)

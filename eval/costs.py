@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eval.comparable import check_comparable
 from eval.published import ABLATION, AMEM_ABLATION, MAIN
 from eval.records import counts
 from eval.report.model import Cell, Column, Row, Table
-from eval.runs import Group, Run, build_costs, check_comparable, grouped
+from eval.runs import Group, Run, build_costs, grouped
 from eval.tables import row_labels, section_title
 from memfly.errors import DataError
 
@@ -56,14 +57,15 @@ def _ablation_names() -> dict[str, str]:
 
 
 def _mean(group: Group) -> dict[str, Cell]:
-    """Averages over the seeds of a group; a number one of them lacks is missing."""
+    """Averages over the seeds of a group; a number one of them lacks is missing. Errors are questions, failed under any."""
     each = [costs(run) for run in group.runs]
     found = {}
     for key in each[0]:
         values = [numbers[key] for numbers in each]
         known = [value for value in values if value is not None]
         found[key] = Cell(sum(known) / len(known) if len(known) == len(values) else None)
-    return found
+    failed = {record.id for run in group.runs for record in run.records if record.state == "error"}
+    return found | {"n_error": Cell(float(len(failed)))}
 
 
 def costs(run: Run) -> dict[str, float | None]:
@@ -78,7 +80,6 @@ def costs(run: Run) -> dict[str, float | None]:
         "question_completion": asked["completion_tokens"] / n,
         "shown": sum(answered) / len(answered) if answered else None,
         "n": float(n),
-        "n_error": float(sum(record.state == "error" for record in run.records)),
     }
     builds = build_costs(run)
     if len(builds) < len({record.conversation for record in run.records}):

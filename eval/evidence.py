@@ -115,7 +115,8 @@ def summarise(scores: Iterable[Mapping[str, float | None]]) -> EvidenceSummary:
     rows = list(scores)
     usable = [row for row in rows if row["evidence_recall"] is not None]
     names = usable[0].keys() if usable else ()
-    mean = {name: math.fsum(row[name] or 0.0 for row in usable) / len(usable) for name in names}
+    held = {name: [value for row in usable if (value := row[name]) is not None] for name in names}
+    mean = {name: math.fsum(values) / len(values) for name, values in held.items() if values}
     return EvidenceSummary(len(usable), len(rows) - len(usable), mean)
 
 

@@ -30,7 +30,8 @@ def check_writable(folder: Path, setting: str) -> None:
 def finished_summary(folder: Path) -> dict[str, Any] | None:
     """The summary of a run that is complete, without errors that another try could mend, and whole on disk.
 
-    None otherwise: the run is then gone through again, which makes derived files anew from the event log.
+    Questions on which the original scorer crashes are no such errors (`n_unscorable`): they have their answers. None
+    otherwise: the run is then gone through again, which makes derived files anew from the event log.
     """
     manifest, summary = _object(folder / "manifest.json"), _object(folder / "summary.json")
     if not manifest or summary.get("status") != "finished" or summary.get("n_error") or summary.get("n_unscored"):

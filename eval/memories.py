@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from eval.records import write_atomic
+from eval.records import read_lines, write_atomic
 from memfly.system import MemorySystem
 
 FORMAT = 1
@@ -76,6 +76,15 @@ class MemoryStore:
             if self.info(info.fingerprint) is None:
                 raise
         return info
+
+
+def built(events: Path) -> dict[str, BuildInfo]:
+    """What a run's event log says of the memories it built or found, by conversation."""
+    found = {}
+    for event in read_lines(events):
+        if event.get("kind") in ("build_end", "memory_reused") and "info" in event:
+            found[str(event["conversation"])] = BuildInfo.model_validate(event["info"])
+    return found
 
 
 def _sha256(path: Path) -> str:

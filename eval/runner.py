@@ -22,7 +22,7 @@ from eval.folder import check_writable, finished_summary, locked
 from eval.identity import made_by, manifest, memory_fingerprint, run_folder_name, run_identity, system_identity
 from eval.locomo import Dataset, load
 from eval.loggers import Logger, NoLogger, log_finished, logger_for
-from eval.memories import BuildInfo, MemoryStore
+from eval.memories import BuildInfo, MemoryStore, built
 from eval.progress import Progress, Silent
 from eval.records import (
     AnswerRecord,
@@ -30,11 +30,10 @@ from eval.records import (
     ItemError,
     final_records,
     item_error,
-    read_answers,
     write_answers,
     write_atomic,
 )
-from eval.spending import Meter, bill, paid
+from eval.spending import Meter, bill, paid, wall_s
 from eval.summary import write_results
 from memfly.embed import Embedder, Encoder, Hashing, MiniLM
 from memfly.errors import BackendError, BudgetExceeded, ConfigError, DataError, MemflyError, ParseError
@@ -97,7 +96,6 @@ class Runner:
         self.identity = run_identity(config, system, self.backends, self.dataset)
         self.folder = self.root / run_folder_name(config, self.identity)
         self.store = MemoryStore(self.root / "memory")
-        self._infos: dict[str, BuildInfo] = {}
         self._questions = asyncio.Semaphore(config.concurrency)
         self._conversations = asyncio.Semaphore(config.concurrency)
 
@@ -153,9 +151,9 @@ class Runner:
             status = "stopped"
             raise
         finally:
+            self._events.write("process_end", {"status": status, "wall_s": round(time.monotonic() - started, 3)})
             self._events.close()
-            wall = time.monotonic() - started
-            summary = self._write_results(wall, status)
+            summary = self._write_results(status)
             self._write_manifest()
             logger.finish(summary, 0 if status == "finished" else 1)
             await self.aclose()
@@ -168,7 +166,7 @@ class Runner:
             return None
         scoring = self.config.scoring
         if (summary["protocol"], summary["mode"]) != (scoring.protocol, scoring.mode):
-            summary = self._write_results(summary["wall_s"], "finished", summary)
+            summary = self._write_results("finished")
         return RunResult(self.folder, summary, reused=True)
 
     # -- one conversation ----------------------------------------------------------------------------------------
@@ -178,12 +176,9 @@ class Runner:
             questions = [q for q in self.dataset.questions if q.conversation == conversation.id]
             left = [q for q in questions if q.id not in done]
             fingerprint = self.fingerprint(conversation)
-            if not left:
-                info = self.store.info(fingerprint)
-                if info is not None:
-                    self._infos[conversation.id] = info
-                    self.progress.advance("turns", len(conversation.turns))
-                    return
+            if not left and self.store.info(fingerprint) is not None:
+                self.progress.advance("turns", len(conversation.turns))
+                return
             system = self._system(conversation)
             try:
                 with _told_where(self.cls, conversation.id):
@@ -216,7 +211,7 @@ class Runner:
         info = self.store.load(fingerprint, system)
         turns = conversation.turns
         if info is not None:
-            self._events.write("memory_reused", {"conversation": conversation.id, "fingerprint": fingerprint})
+            self._events.write("memory_reused", {"conversation": conversation.id, "info": info.model_dump()})
             self.progress.advance("turns", len(turns))
         else:
             self._events.write("build_start", {"conversation": conversation.id, "fingerprint": fingerprint})
@@ -237,8 +232,7 @@ class Runner:
                 build_s=round(time.monotonic() - started, 3),
             )
             info = self.store.save(system, info)
-            self._events.write("build_end", {"conversation": conversation.id, "stats": info.stats}, durable=True)
-        self._infos[conversation.id] = info
+            self._events.write("build_end", {"conversation": conversation.id, "info": info.model_dump()}, durable=True)
 
     async def _build(self, system: MemorySystem, turns: Sequence[Turn], observed: Callable[[], None]) -> None:
         """Turns in order; work that does not depend on the memory runs up to `concurrency` turns ahead."""
@@ -349,19 +343,18 @@ class Runner:
             before = {}
         return {"probe": before.get("probe", {})}
 
-    def _write_results(self, wall_s: float, status: str, before: dict[str, Any] | None = None) -> dict[str, Any]:
-        """answers.jsonl, scores.jsonl, summary.json and table.md from the event log, whatever state the run is in."""
-        if before is None:
-            kept = final_records(self.folder / "events.jsonl", keep_errors=True)
-            records = [kept[q.id] for q in self.dataset.questions if q.id in kept]
-            write_answers(self.folder / "answers.jsonl", records)
-            infos = [self._infos[c.id] for c in self.dataset.conversations if c.id in self._infos]
-        else:
-            records = read_answers(self.folder)
-            infos = self.memories()
-        spent = paid(self.folder / "events.jsonl")
+    def _write_results(self, status: str) -> dict[str, Any]:
+        """answers.jsonl, scores.jsonl, summary.json and table.md from the event log alone, whatever state the run is in."""
+        events = self.folder / "events.jsonl"
+        kept = final_records(events, keep_errors=True)
+        records = [kept[q.id] for q in self.dataset.questions if q.id in kept]
+        write_answers(self.folder / "answers.jsonl", records)
+        memories = built(events)
+        infos = [memories[c.id] for c in self.dataset.conversations if c.id in memories]
+        spent = paid(events)
         process = {"role_totals": spent.to_dict(), "paid": bill(spent, price_of(llm_config(self.config.llm)))}
-        return write_results(self.folder, self._header(status), records, infos, process, self.config.scoring, wall_s)
+        header, scoring = self._header(status), self.config.scoring
+        return write_results(self.folder, header, records, infos, process, scoring, wall_s(events))
 
     def _header(self, status: str) -> dict[str, Any]:
         return {

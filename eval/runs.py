@@ -1,4 +1,4 @@
-"""Finished runs as tables and comparisons read them: found, grouped by all but the seed, checked to be comparable.
+"""Finished runs as tables and comparisons read them: found, grouped by all but the seed, scored.
 
 Reads what `memfly run` wrote (summary, manifest, answers) and scores the answers anew, so that a number never depends on
 which protocol a run happened to be scored by. Does not run, aggregate or print anything.
@@ -7,8 +7,7 @@ which protocol a run happened to be scored by. Does not run, aggregate or print 
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +18,13 @@ from pydantic import ValidationError
 from eval.categories import Category
 from eval.controls import Item
 from eval.records import AnswerRecord, read_answers, read_lines
+from eval.scoring.aggregate import counted_scores
 from eval.scoring.protocol import Protocol, Scores
 from eval.stats import average_seeds
-from eval.summary import evidence_scores, score_record
+from eval.summary import evidence_by_question, score_record
 from memfly.errors import ConfigError, DataError
 from memfly.llm.base import stable_hash
 
-EVIDENCE_METRICS = ("evidence_recall", "evidence_hit", "evidence_precision")
 ADVERSARIAL_ONLY = ("refused", "refused_tolerant")
 """Read in category 5 alone: elsewhere a refusal is a miss, which F1 already says."""
 
@@ -92,7 +91,7 @@ class Run:
 
     @cached_property
     def group_key(self) -> str:
-        """Equal for runs that differ in nothing but the seed."""
+        """Equal for runs whose settings differ in the seed alone, whatever their presets are called."""
         return stable_hash({k: v for k, v in self.manifest["identity"].items() if k != "seed"})
 
 
@@ -152,13 +151,13 @@ def where(runs: Iterable[Run], conditions: Sequence[str]) -> list[Run]:
         if not equals:
             raise DataError(f"--where {condition}: give key=value, such as method.tau_m=0.7 or data.name=locomo10")
         pairs.append((key, value))
-    return [run for run in runs if all(_text(run.config.get(key, "")) == value for key, value in pairs)]
+    return [run for run in runs if all(setting_text(run.config.get(key, "")) == value for key, value in pairs)]
 
 
-def _text(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """A setting as one writes it on the command line."""
     if isinstance(value, list):
-        return f"[{','.join(map(_text, value))}]"
+        return f"[{','.join(map(setting_text, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -191,41 +190,21 @@ class Group:
 
 
 def grouped(runs: Iterable[Run]) -> list[Group]:
-    """Groups in the order in which their first run comes. A run named twice counts once."""
-    found: dict[str, dict[Path, Run]] = {}
-    for run in runs:
-        found.setdefault(run.group_key, {}).setdefault(run.folder.resolve(), run)
-    return [Group(tuple(sorted(members.values(), key=lambda r: r.seed))) for members in found.values()]
+    """Groups in the order in which their first run comes. A run named twice counts once.
 
-
-def check_comparable(runs: Sequence[Run], *, allow_mixed: bool = False) -> list[str]:
-    """What differs that makes numbers incomparable: data (file, captions, questions chosen) and prompt set.
-
-    Raises DataError naming two runs, unless `allow_mixed`; then the differences come back as lines for the caption.
+    Presets of different names stay apart even with equal settings: each is a row of its own, not another seed. Raises
+    DataError for two folders that hold the same run, which would count as two seeds.
     """
-    lines = []
-    aspects: dict[str, Callable[[Run], Mapping[str, Any]]] = {
-        "data": lambda run: run.manifest["identity"]["data"],
-        "prompt set": lambda run: {"prompt_set": run.summary["prompt_set"]},
-    }
-    for aspect, of in aspects.items():
-        first = of(runs[0])
-        other = next((run for run in runs if of(run) != first), None)
-        if other is None:
-            continue
-        key = next(k for k in first if first[k] != of(other).get(k))
-        said = f"{aspect} differs in {key}: {_short(first[key])} in {runs[0].name}, {_short(of(other).get(key))} in {other.name}"
-        if not allow_mixed:
-            option = {"sha256": "data.name", "prompt_set": "answer.prompt_set"}.get(key, f"data.{key}")
-            choice = shlex.quote(f"{option}={_text(runs[0].config.get(option))}")
-            raise DataError(f"{said}; choose runs that match (--where {choice}), or give --allow-mixed")
-        lines.append(said)
-    return lines
-
-
-def _short(value: Any) -> str:
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    found: dict[tuple[str, str, str], dict[int, Run]] = {}
+    for run in runs:
+        seeds = found.setdefault((run.method, run.backbone, run.group_key), {})
+        other = seeds.setdefault(run.seed, run)
+        if other.folder.resolve() != run.folder.resolve():
+            raise DataError(
+                f"{other.folder} and {run.folder} are the same run twice (equal settings, seed {run.seed}); name one of "
+                "them, or move one away"
+            )
+    return [Group(tuple(seeds[seed] for seed in sorted(seeds))) for seeds in found.values()]
 
 
 def differences(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
@@ -233,8 +212,8 @@ def differences(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
     ignored = ("seed", "run_root", "concurrency", "logger.", "cache.", "scoring.", "data.path", "data.audit")
     configs = {group.name: group.first.config for group in groups}
     keys = sorted({key for config in configs.values() for key in config if not key.startswith(ignored)})
-    differing = [key for key in keys if len({_text(config.get(key)) for config in configs.values()}) > 1]
-    return {name: {key: _text(config.get(key)) for key in differing} for name, config in configs.items()}
+    differing = [key for key in keys if len({setting_text(config.get(key)) for config in configs.values()}) > 1]
+    return {name: {key: setting_text(config.get(key)) for key in differing} for name, config in configs.items()}
 
 
 @dataclass(frozen=True)
@@ -244,20 +223,21 @@ class Scored:
     group: Group
     rows: tuple[Mapping[str, Scores], ...]
     errors: tuple[frozenset[str], ...]
+    unscorable: frozenset[str]
+    """Questions on which the original scorer crashes (`as_is`): without a value, whatever was answered."""
     category: Mapping[str, Category]
     conversation: Mapping[str, str]
     tokens: Mapping[str, float]
     """Question id -> o200k tokens of evidence shown, averaged over the seeds that answered it; failed ones are absent."""
 
-    @property
-    def n_error(self) -> int:
-        """Failed questions, over all seeds."""
-        return sum(map(len, self.errors))
+    def failed(self, without: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Questions that failed under some seed, but for those in `without`: counted in questions, as n is."""
+        return frozenset[str]().union(*self.errors) - without
 
     def values(self, metric: str, ids: Iterable[str] | None = None, *, errors: bool = True) -> dict[str, float]:
         """Question id -> value averaged over seeds, where the metric applies under every seed. Without `errors`, a question
         that failed under some seed is left out."""
-        failed = frozenset[str]() if errors else frozenset[str]().union(*self.errors)
+        failed = frozenset[str]() if errors else self.failed()
         chosen = [id for id in (self.category if ids is None else ids) if id not in failed]
         if metric in ADVERSARIAL_ONLY:
             chosen = [id for id in chosen if self.category[id] is Category.ADVERSARIAL]
@@ -266,19 +246,20 @@ class Scored:
             average_seeds([{id: float(rows[id][metric] or 0.0) for id in known} for rows in self.rows]) if known else {}
         )
 
-    def per_seed(self, metric: str) -> list[dict[str, float]]:
+    def per_seed(self, metric: str, ids: Iterable[str]) -> list[dict[str, float]]:
         """One mapping per seed, for variance components."""
-        ids = self.values(metric)
-        return [{id: float(rows[id][metric] or 0.0) for id in ids} for rows in self.rows]
+        known = self.values(metric, ids)
+        return [{id: float(rows[id][metric] or 0.0) for id in known} for rows in self.rows]
+
+    def metrics(self, ids: Iterable[str] | None = None) -> list[str]:
+        """The metrics that some question, or some of `ids`, has a value of."""
+        chosen = list(self.category if ids is None else ids)
+        return sorted(n for n in {name for row in self.rows[0].values() for name in row} if self.values(n, chosen))
 
 
 def score_group(group: Group, scorer: Protocol) -> Scored:
     """Score all answers of a group. Evidence measures stand beside the protocol's metrics."""
-    rows, errors = [], []
-    for run in group.runs:
-        scored, failed = score_records(run.records, scorer)
-        rows.append(scored)
-        errors.append(failed)
+    each = [score_records(run.records, scorer) for run in group.runs]
     records = group.first.records
     shown: dict[str, list[int]] = {}
     for record in (record for run in group.runs for record in run.records):
@@ -286,25 +267,33 @@ def score_group(group: Group, scorer: Protocol) -> Scored:
             shown.setdefault(record.id, []).append(record.evidence_tokens)
     return Scored(
         group=group,
-        rows=tuple(rows),
-        errors=tuple(errors),
+        rows=tuple(scores.rows for scores in each),
+        errors=tuple(scores.failed for scores in each),
+        unscorable=frozenset[str]().union(*(scores.unscorable for scores in each)),
         category={r.id: Category(r.category) for r in records},
         conversation={r.id: r.conversation for r in records},
         tokens={id: sum(values) / len(values) for id, values in shown.items()},
     )
 
 
-def score_records(records: Iterable[AnswerRecord], scorer: Protocol) -> tuple[dict[str, Scores], frozenset[str]]:
-    """Metrics by question id, and the ids that could not be scored (their metrics are the protocol's zeros)."""
+@dataclass(frozen=True)
+class RunScores:
+    """Metrics by question id, errors as the protocol's zeros; the ids that failed, and those no original scorer can score."""
+
+    rows: Mapping[str, Scores]
+    failed: frozenset[str]
+    unscorable: frozenset[str]
+
+
+def score_records(records: Sequence[AnswerRecord], scorer: Protocol) -> RunScores:
+    """Score one run's answers, evidence measures beside the protocol's metrics."""
+    scored = [score_record(scorer, record) for record in records]
+    evidence = evidence_by_question(records)
     rows: dict[str, Scores] = {}
-    failed = set()
-    for record in records:
-        row = score_record(scorer, record)
-        if row.scores is None:
-            failed.add(record.id)
-        scores = scorer.zeros(Category(record.category)) if row.scores is None else dict(row.scores)
-        rows[record.id] = scores | evidence_scores(record)
-    return rows, frozenset(failed)
+    for record, row in zip(records, scored, strict=True):
+        rows[record.id] = {**counted_scores(row, scorer.zeros(Category(record.category))), **evidence[record.id]}
+    failed = frozenset(row.id for row in scored if not row.answered)
+    return RunScores(rows, failed, frozenset(row.id for row in scored if row.unscorable))
 
 
 def items(run: Run) -> list[Item]:

@@ -38,7 +38,7 @@ def dataset_of(run: Run, path: Path | None = None) -> Dataset:
 
 def rows(run: Run, dataset: Dataset, protocol: Protocol) -> list[dict[str, Any]]:
     """One row per question asked. Slice columns are None where a question has no usable evidence."""
-    scored, failed = score_records(run.records, protocol)
+    scored = score_records(run.records, protocol)
     conversations = {conversation.id: conversation for conversation in dataset.conversations}
     sessions = {
         (c.id, turn.id): (place, turn.caption is not None)
@@ -60,9 +60,9 @@ def rows(run: Run, dataset: Dataset, protocol: Protocol) -> list[dict[str, Any]]
                 "mode": protocol.mode,
                 **_question(record),
                 **_evidence(places, last),
-                "error": record.id in failed,
+                "error": record.id in scored.failed,
                 "evidence_tokens": record.evidence_tokens,
-                **scored[record.id],
+                **scored.rows[record.id],
             }
         )
     return found

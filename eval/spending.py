@@ -47,6 +47,11 @@ def _gained(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
+def wall_s(events: Path) -> float:
+    """Seconds that all processes of a run worked on it; a killed one has left none."""
+    return sum(float(event["wall_s"]) for event in read_lines(events) if event.get("kind") == "process_end")
+
+
 def paid(events: Path) -> Tally:
     """All that a run's event log says was asked of its backbone."""
     total = Tally()
@@ -77,7 +82,7 @@ def bill(tally: Tally, price: Price | None) -> dict[str, Any]:
     }
 
 
-def line(spent: Mapping[str, Any], n_questions: int) -> str:
+def bill_line(spent: Mapping[str, Any], n_questions: int) -> str:
     """The bill as one line of a run's table."""
     if not spent["billed_calls"] and not spent["failed_calls"]:
         return f"- paid for: nothing; {spent['from_cache']:,} replies came from the cache"

@@ -14,7 +14,7 @@ falls to 87 %. Right-or-wrong scores at a correlation of 0.2 and such extreme si
 *Test*: exact sign flips of whole conversations, which needs no normality; ten conversations allow no p below 2/1024, and
 fewer than six none below 0.05.
 
-The cluster bootstrap is here for comparison only: with ten clusters its percentile interval is too short.
+There is no cluster bootstrap: with ten clusters its percentile interval is too short.
 """
 
 from __future__ import annotations
@@ -134,21 +134,6 @@ def satterthwaite(sizes: Floats) -> float:
     adjust = 1 / np.sqrt(1 - share)
     covariance = (np.diag(sizes) - np.outer(sizes, share)) * np.outer(adjust, adjust)
     return float(np.trace(covariance) ** 2 / (covariance**2).sum())
-
-
-def cluster_bootstrap(
-    values: ArrayLike, clusters: Sequence[str], *, seed: int, resamples: int = 10_000, level: float = 0.95
-) -> Estimate:
-    """Micro mean with standard error and percentile interval over resampled conversations; `df` is None."""
-    sums, sizes = _by_cluster(values, clusters)
-    count = len(sizes)
-    if count < 2:
-        return cluster_mean(values, clusters, level=level)
-    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
-    means = (weights @ sums) / (weights @ sizes)
-    low, high = np.quantile(means, [0.5 - level / 2, 0.5 + level / 2])
-    mean, se = float(sums.sum() / sizes.sum()), float(means.std(ddof=1))
-    return Estimate(mean, se, float(low), float(high), None, int(sizes.sum()), count, level)
 
 
 def sign_flip(differences: ArrayLike, clusters: Sequence[str], *, seed: int = 0) -> SignFlip:

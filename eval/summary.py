@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,36 @@ from eval.evidence import score_evidence, summarise
 from eval.memories import BuildInfo, merged_stats
 from eval.records import AnswerRecord, counts, dumps, write_atomic
 from eval.scoring import protocol
-from eval.scoring.aggregate import Cell, ScoredRow, aggregate
-from eval.scoring.protocol import OriginalFailure, Protocol, Scores
-from eval.spending import line
+from eval.scoring.aggregate import Cell, ScoredRow, aggregate, score_answer
+from eval.scoring.protocol import Protocol, Scores
+from eval.spending import bill_line
 
 
 def score_record(scorer: Protocol, record: AnswerRecord) -> ScoredRow:
-    """The record's scores; an error record, or one the original scorer crashes on, is a counted error."""
-    if record.state == "error" or record.prediction is None:
-        return ScoredRow(record.id, None, record.error.kind if record.error else "no answer")
-    category = Category(record.category)
-    try:
-        return ScoredRow(record.id, scorer.score(record.prediction, record.answer, record.trap, category))
-    except OriginalFailure as failure:
-        return ScoredRow(record.id, None, failure.original)
+    """The record's scores. A record without an answer is a counted error; the original scorer's crashes are kept apart."""
+    failed = record.state == "error" or record.prediction is None
+    said = "" if failed else record.prediction
+    row = score_answer(scorer, record.id, said, record.answer, record.trap, Category(record.category))
+    if not failed:
+        return row
+    return replace(row, scores=None, error=record.error.kind if record.error else "no answer")
 
 
-def evidence_scores(record: AnswerRecord) -> Scores:
+def evidence_by_question(records: Iterable[AnswerRecord]) -> dict[str, Scores]:
+    """Question id -> evidence measures. A question that failed showed no evidence and counts as 0, as in every metric.
+
+    The answered questions say whether evidence can be traced at all: where it cannot, or where nothing was answered, a
+    failure must not be the one question with a recall.
+    """
+    held = list(records)
+    traceable = any(record.traceable for record in held if record.state == "answered")
+    return {record.id: _evidence(record, traceable) for record in held}
+
+
+def _evidence(record: AnswerRecord, run_is_traceable: bool) -> Scores:
+    if record.state == "error":
+        nothing = score_evidence(record.gold_evidence if run_is_traceable else [], [])
+        return {**nothing, "turns_shown": None}
     gold = record.gold_evidence if record.traceable else []
     return score_evidence(gold, record.shown_turns, record.ranked_turns or None)
 
@@ -65,8 +79,8 @@ def summarise_run(
     calls = counts([*own, *(record.calls for record in records)])
     overall = cells["average"]
     shown = [name for name in SHOWN if name in overall.mean] or ["f1", "bleu1"]
-    metric = "f1"
-    evidence = summarise(evidence_scores(record) for record in answered)
+    of_each = evidence_by_question(records)
+    evidence, kept = summarise(of_each.values()), summarise(of_each[record.id] for record in answered)
     adversarial = cells["adversarial"].mean
     return {
         **header,
@@ -75,11 +89,13 @@ def summarise_run(
         "n_questions": n_asked,
         "n_error": overall.n_error,
         "n_unscored": n_asked - len(records),
+        "n_unscorable": overall.n_unscorable,
         "categories": {c.label: _cell(cells[c.label], shown) for c in Category},
         "average": _cell(overall, shown),
         "average4": _cell(cells["average4"], shown),
         "average_without_errors": {
-            m: cells["average"].mean_scored.get(m) for m in (metric, "bleu1") if m in cells["average"].mean_scored
+            "n": overall.count_scored.get("f1", 0),
+            **{name: overall.mean_scored[name] for name in ("f1", "bleu1") if name in overall.mean_scored},
         },
         "adversarial": {"refusal_rate": adversarial.get("refused_tolerant"), "trap_rate": adversarial.get("fooled")},
         "evidence": {
@@ -90,6 +106,11 @@ def summarise_run(
             "n_left_out": evidence.n_left_out,
             "recall_at": {k: v for k, v in evidence.mean.items() if k.startswith("recall@")},
             "turns_shown_mean": evidence.mean.get("turns_shown"),
+        },
+        "evidence_without_errors": {
+            "recall": kept.mean.get("evidence_recall"),
+            "hit_rate": kept.mean.get("evidence_hit"),
+            "n": kept.n,
         },
         "answer_tokens_mean": _mean([record.evidence_tokens for record in answered]),
         "calls": {role: fields["calls"] for role, fields in calls.items()},
@@ -109,11 +130,12 @@ def summarise_run(
 
 
 def _cell(cell: Cell, shown: Sequence[str]) -> dict[str, Any]:
-    """Counts and means; a category without questions has every mean, as null."""
-    return {"n": cell.n, "n_error": cell.n_error, **{name: cell.mean.get(name) for name in shown}}
+    """Counts and means; a category without questions has every mean, as null. `n` is what F1 is a mean over."""
+    n = cell.count.get("f1", 0)
+    return {"n": n, "n_error": cell.n_error if n else 0, **{name: cell.mean.get(name) for name in shown}}
 
 
-SHOWN = ("f1", "bleu1", "score", "exact_match")
+SHOWN = ("f1", "bleu1", "exact_match")
 """Metrics kept in summary.json; all others are in scores.jsonl and one `memfly score` away."""
 
 
@@ -154,10 +176,11 @@ def write_results(
 
 
 def write_scores(path: Path, rows: Sequence[ScoredRow]) -> None:
-    """scores.jsonl: one line per question with all metrics, or the error."""
-    lines = [
-        dumps({"id": r.id, "scores": dict(r.scores) if r.scores is not None else None, "error": r.error}) for r in rows
-    ]
+    """scores.jsonl: one line per question with all metrics, or the error; `unscorable` where the original scorer crashes."""
+    lines = []
+    for row in rows:
+        line = {"id": row.id, "scores": dict(row.scores) if row.scores is not None else None, "error": row.error}
+        lines.append(dumps(line | ({"unscorable": row.unscorable} if row.unscorable else {})))
     write_atomic(path, "".join(line + "\n" for line in lines))
 
 
@@ -188,21 +211,33 @@ def _facts(summary: Mapping[str, Any]) -> list[str]:
         f"- category 5: refused {_percent(adversarial['refusal_rate'])} (the right thing), fell for the trap "
         f"{_percent(adversarial['trap_rate'])}; under `amem` its F1 rewards the trap",
         f"- evidence: recall {_number(evidence['recall'])}, hit rate {_number(evidence['hit_rate'])}, precision "
-        f"{_number(evidence['precision'])} over {evidence['n']} questions with usable evidence",
+        f"{_number(evidence['precision'])} over {evidence['n']} questions with usable evidence"
+        + _without_errors(evidence, summary["evidence_without_errors"]),
         f"- shown to the answerer: {_number(summary['answer_tokens_mean'], 0)} tokens (o200k) per question",
         "- calls: " + (", ".join(f"{role} {n}" for role, n in summary["calls"].items()) or "none"),
         "- memory: " + ", ".join(f"{k} {v}" for k, v in memory.items() if isinstance(v, int)),
     ]
-    if summary["model"] and "paid" in summary["process"]:
-        lines.append(line(summary["process"]["paid"], summary["n_questions"]))
+    if summary["model"]:
+        lines.append(bill_line(summary["process"]["paid"], summary["n_questions"]))
+    if summary["n_unscorable"]:
+        lines.append(
+            f"- the original scorer crashes on {summary['n_unscorable']} questions: they have no score and are in no "
+            "average, here and in the control answers"
+        )
     if summary["n_error"] or summary["n_unscored"]:
-        without = summary["average_without_errors"].get("f1")
+        without = summary["average_without_errors"]
         lines.append(
             f"- errors {summary['n_error']} ({', '.join(f'{k} {v}' for k, v in summary['errors'].items())}), unscored "
             f"{summary['n_unscored']}; average F1 with errors as 0 {_percent(summary['average'].get('f1'))}, with errors "
-            f"left out {_percent(without)}"
+            f"left out {_percent(without.get('f1'))} over {without['n']} questions"
         )
     return lines
+
+
+def _without_errors(evidence: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
+    if kept["n"] == evidence["n"]:
+        return ""
+    return f", errors as 0; recall {_number(kept['recall'])} over {kept['n']} with errors left out"
 
 
 def _percent(value: float | None) -> str:

@@ -9,16 +9,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.cells import marked, score_cell, tokens_cell
+from eval.cells import cell_ids, marked, ranked, score_cell
+from eval.comparable import check_comparable
+from eval.compare import no_such_metric, unscorable_note
 from eval.report.model import MARKS, Cell, Column, Row, Table
-from eval.runs import Run, Scored, check_comparable, grouped, score_group
+from eval.runs import Run, Scored, grouped, score_group, setting_text
 from eval.scoring.aggregate import AVERAGE
 from eval.scoring.protocol import Protocol
-from eval.tables import COUNTS, METRIC_TITLES, TITLES, Choices, describe
+from eval.tables import COUNTS, METRIC_TITLES, TITLES, Choices, count_cells, describe
 from memfly.errors import DataError
 
 AXES = ("tau_m", "tau_l")
 LINE_METRICS = ("f1", "bleu1", "evidence_recall", "evidence_hit")
+
+
+@dataclass(frozen=True, order=True)
+class Value:
+    """A setting on an axis. Numbers come first, by size; then texts, by the alphabet; then "no value"."""
+
+    rank: int
+    number: float
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def axis_value(setting: Any) -> Value:
+    """A configured value as a place on an axis: 1 and 1.0 are one place, a list is shown as a+b."""
+    if isinstance(setting, (int, float)) and not isinstance(setting, bool):
+        return Value(0, float(setting), str(int(setting) if float(setting).is_integer() else setting))
+    if isinstance(setting, list):
+        return Value(1, 0.0, "+".join(map(setting_text, setting)) or "none")
+    return Value(2 if setting is None else 1, 0.0, setting_text(setting))
+
+
+Place = tuple[Value, ...]
 
 
 def make(
@@ -33,7 +59,7 @@ def make(
     """A grid (two axes) or a series (one axis) over all questions and, with an audit, without its wrong golds.
 
     An axis is an option of the method, such as `tau_m` or `retrieval.k_final`. Raises DataError when no run has it, when
-    the runs differ in method or backbone, and when two runs fit one point.
+    the runs differ in method or backbone, when two runs fit one point, and when the metric has no value in the cell.
     """
     if len(axes) not in (1, 2):
         raise DataError("table sensitivity: --axes takes one option of the method, or two, such as tau_m tau_l")
@@ -46,16 +72,21 @@ def make(
     if len(kinds) > 1:
         names = ", ".join(f"{method} on {backbone}" for method, backbone in kinds)
         raise DataError(f"table sensitivity: runs of {names}; choose one: --where method_name={kinds[0][0]}")
-    notes = [f"MIXED: {line}" for line in check_comparable(fitting, allow_mixed=choices.allow_mixed)]
-    points: dict[tuple[Any, ...], Scored] = {}
+    options = [f"method.{axis}" for axis in axes]
+    notes = [f"MIXED: {line}" for line in check_comparable(fitting, allow_mixed=choices.allow_mixed, swept=options)]
+    points: dict[Place, Scored] = {}
     for group in grouped(fitting):
-        place = tuple(group.first.config[f"method.{axis}"] for axis in axes)
+        place = tuple(axis_value(group.first.config[option]) for option in options)
         if place in points:
             raise DataError(
                 f"table sensitivity: two runs at {', '.join(f'{a}={v}' for a, v in zip(axes, place, strict=True))}: "
                 f"{points[place].group.name} and {group.name}; choose with --where, or name the runs"
             )
         points[place] = score_group(group, protocol)
+    first = next(iter(points.values()))
+    if all(score_cell(scored, cell, metric).value is None for scored in points.values()):
+        raise no_such_metric(first, metric, f"table sensitivity --cell {cell}", cell_ids(first, cell, frozenset()))
+    notes += unscorable_note(first, metric, protocol)
     subsets = [frozenset[str]()] + ([choices.audit.corrupting] if choices.audit else [])
     sweeps = [_Sweep(points, protocol, axes, metric, cell, without, notes, choices.alpha) for without in subsets]
     return [sweep.grid() if len(axes) == 2 else sweep.series() for sweep in sweeps]
@@ -65,7 +96,7 @@ def make(
 class _Sweep:
     """The runs of a sweep by their place on the axes, and how they are to be scored."""
 
-    points: dict[tuple[Any, ...], Scored]
+    points: dict[Place, Scored]
     protocol: Protocol
     axes: Sequence[str]
     metric: str
@@ -92,9 +123,9 @@ class _Sweep:
         what = f"{TITLES[self.cell]} {METRIC_TITLES.get(self.metric, self.metric)}"
         return self._table(what, columns, rows, few)
 
-    def _marked_points(self) -> tuple[dict[tuple[Any, ...], Cell], list[str]]:
+    def _marked_points(self) -> tuple[dict[Place, Cell], list[str]]:
         """Best, second, and the points a paired test cannot tell from the best, over the whole grid as over one column."""
-        column = Column(f"{self.cell}.{self.metric}", self.metric)
+        column = self._column(self.metric)
         members = list(self.points.values())
         rows = [{column.key: score_cell(scored, self.cell, self.metric, self.without)} for scored in members]
         found, notes = marked(rows, members, [column], self.without, self.alpha)
@@ -107,9 +138,7 @@ class _Sweep:
             for name in dict.fromkeys([self.metric, *LINE_METRICS])
             if any(scored.values(name) for scored in self.points.values())
         ]
-        columns = tuple(
-            Column(f"{self.cell}.{name}", METRIC_TITLES.get(name, name), TITLES[self.cell]) for name in metrics
-        )
+        columns = tuple(map(self._column, metrics))
         places = sorted(self.points)
         members = [self.points[place] for place in places]
         scores = [
@@ -118,20 +147,22 @@ class _Sweep:
         ]
         found, few = marked(scores, members, columns, self.without, self.alpha)
         for row, scored in zip(found, members, strict=True):
-            row["n"] = Cell(float(sum(id not in self.without for id in scored.category)))
-            row["n_error"] = Cell(float(scored.n_error))
-            row["tokens"] = tokens_cell(scored, self.without)
+            row |= count_cells(scored, self.without)
         rows = tuple(
             Row(f"{self.axes[0]} = {place[0]}", "ran", row, detail=scored.group.name)
             for place, row, scored in zip(places, found, members, strict=True)
         )
         return self._table(TITLES[self.cell], (*columns, *COUNTS), rows, few)
 
+    def _column(self, metric: str) -> Column:
+        title, over = METRIC_TITLES.get(metric, metric), TITLES[self.cell]
+        return Column(f"{self.cell}.{metric}", title, over, ranked=ranked(self.protocol, self.cell, metric))
+
     def _table(self, what: str, columns: tuple[Column, ...], rows: tuple[Row, ...], few: Sequence[str]) -> Table:
         first = next(iter(self.points.values())).group.first
         left_out = len(self.without & {r.id for r in first.records})
         facts = describe(first, self.protocol, len(first.records) - left_out)
-        errors = sum(scored.n_error for scored in self.points.values())
+        errors = sum(len(scored.failed(self.without)) for scored in self.points.values())
         told = (
             f"protocol {facts['protocol']} ({facts['mode']}), prompt set {facts['prompt_set']}, data {facts['data']}, "
             f"questions {facts['questions']}"

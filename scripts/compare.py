@@ -78,7 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--audit", metavar="FILE", help="leave out the questions whose gold answer this file says is wrong"
     )
-    parser.add_argument("--allow-mixed", action="store_true", help="compare what runs of different data have in common")
+    parser.add_argument(
+        "--allow-mixed", action="store_true", help="compare runs of other data, prompts, ... all the same"
+    )
     parser.add_argument("--json", metavar="FILE", help='write it all as JSON ("-": standard output)')
     parser.add_argument("--csv", metavar="FILE", help='write the tests as CSV ("-": standard output)')
     return parser

@@ -18,7 +18,7 @@ from eval.pairs import score_pairs
 from eval.records import write_atomic
 from eval.runs import Run, load_run
 from eval.scoring import MODES, PROTOCOLS, Embed, Protocol, protocol
-from eval.scoring.aggregate import Cell
+from eval.scoring.aggregate import AVERAGE, Cell
 from eval.scoring.protocol import as_text
 from eval.summary import score_run, write_scores
 from memfly.errors import ConfigError, DataError
@@ -91,10 +91,12 @@ def table(run: Run, scorer: Protocol, cells: Mapping[str, Cell]) -> str:
         "|---|---:|---:|" + "---:|" * len(metrics),
     ]
     for name, cell in cells.items():
-        lines.append(_line(name, cell, cell.mean, metrics))
+        lines.append(_line(name, cell.count.get("f1", 0), cell.n_error, cell.mean, metrics))
         if cell.n_error and cell.n_error < cell.n:
-            lines.append(_line(f"{name}, errors left out", cell, cell.mean_scored, metrics))
-    lines.append("")
+            lines.append(
+                _line(f"{name}, errors left out", cell.count_scored.get("f1", 0), 0, cell.mean_scored, metrics)
+            )
+    lines += ["", *_other_counts(cells[AVERAGE])]
     reasons = {"meteor": "WordNet is not installed", "sbert_similarity": "give --sbert"}
     if run.summary["n_unscored"]:
         lines.append(
@@ -104,12 +106,25 @@ def table(run: Run, scorer: Protocol, cells: Mapping[str, Cell]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _line(name: str, cell: Cell, values: Mapping[str, float | None], metrics: Sequence[str]) -> str:
+def _other_counts(overall: Cell) -> list[str]:
+    """n is F1's; which metrics are means over more or fewer questions, and why F1's are not all."""
+    f1 = overall.count.get("f1", 0)
+    other: dict[int, list[str]] = {}
+    for metric, count in overall.count.items():
+        if count not in (0, f1):
+            other.setdefault(count, []).append(metric)
+    lines = [f"- n counts the questions of F1; on average {', '.join(m)} are over {n}" for n, m in other.items()]
+    if overall.n_unscorable:
+        lines.append(f"- the original scorer crashes on {overall.n_unscorable} questions, which have no score")
+    return lines
+
+
+def _line(name: str, n: int, errors: int, values: Mapping[str, float | None], metrics: Sequence[str]) -> str:
     texts = []
     for metric in metrics:
         value = values.get(metric)
         texts.append("-" if value is None else f"{value:.2f}" if metric == "answer_length" else f"{100 * value:.2f}")
-    return f"| {name} | {cell.n} | {cell.n_error} | " + " | ".join(texts) + " |"
+    return f"| {name} | {n} | {errors} | " + " | ".join(texts) + " |"
 
 
 def sentence_similarity(run: Run) -> Embed:

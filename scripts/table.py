@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--reported", choices=("matching", "all", "none"), default="matching", help="rows that only papers have")
     add("--against", metavar="BACKBONE", help='quote the numbers published for this backbone, such as "Qwen3-8B"')
     add("--no-controls", action="store_true", help="leave out the rows of control answers")
-    add("--allow-mixed", action="store_true", help="combine runs of different data or prompt sets all the same")
+    add("--allow-mixed", action="store_true", help="combine runs of other data, prompts, budgets ... all the same")
     add("--axes", nargs="+", default=list(sweeps.AXES), metavar="OPTION", help="sensitivity: method options swept")
     add("--metric", default="f1", help="sensitivity: what the grid shows")
     add("--cell", default="average", choices=list(TITLES), help="sensitivity: over which questions")

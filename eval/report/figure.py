@@ -68,8 +68,20 @@ def _heat_map(drawing: Any, axes: Any, table: Table) -> None:
                 )
 
 
+def _positions(places: list[str]) -> list[float] | None:
+    """The axis's values as numbers; None where one is none, such as the name of an order."""
+    try:
+        return [float(place) for place in places]
+    except ValueError:
+        return None
+
+
 def _lines(axes: Any, table: Table) -> None:
-    x = [float(row.label.partition(" = ")[2]) for row in table.rows]
+    places = [row.label.partition(" = ")[2] for row in table.rows]
+    x = _positions(places)
+    if x is None:
+        x = [float(i) for i in range(len(places))]
+        axes.set_xticks(x, places)
     for column in table.columns:
         if "." not in column.key:
             continue

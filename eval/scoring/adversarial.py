@@ -20,6 +20,9 @@ FOOLED_F1 = 0.5
 """Set F1 with the trap from which an answer counts as having fallen for it. Half is where the shared words weigh at least
 as much as all words that only one side has; the answer need not copy the trap's wording."""
 
+READINGS = ("refused", "refused_tolerant", "fooled")
+"""The metrics read off the answer's text here, which no scorer and no reference has a part in."""
+
 OFFICIAL_PHRASES = ("no information available", "not mentioned")
 
 _TOLERANT = re.compile(

@@ -1,7 +1,8 @@
 """From scored answers to a table's cells: per category, over all questions, and without category 5. One function for all.
 
 Every average is over the questions that were asked. Questions that failed and questions never answered are counted, and
-both readings are given: as zero, and left out. Error bars are `eval.stats`'s work.
+both readings are given: as zero, and left out. Questions on which the original scorer crashes have no score in any run, so
+they are in no average. Error bars are `eval.stats`'s work.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eval.categories import Category
-from eval.scoring.protocol import Scores
+from eval.scoring import adversarial
+from eval.scoring.protocol import OriginalFailure, Protocol, Scores, as_text
 from memfly.errors import DataError
 
 AVERAGE, AVERAGE4 = "average", "average4"
@@ -20,11 +22,46 @@ CELLS = (*(category.label for category in Category), AVERAGE, AVERAGE4)
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
-    """One asked question's outcome: its `scores`, or what went wrong in `error` (no scores also counts as an error)."""
+    """One asked question's outcome: its `scores`, or what went wrong in `error` (no scores also counts as an error).
+
+    `unscorable` names the exception on which the original scorer ends here (`as_is` only), with an answer or without: then
+    only the readings of category 5 have a value.
+    """
 
     id: str
     scores: Mapping[str, float | None] | None
     error: str | None = None
+    unscorable: str | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self.scores is not None and self.error is None
+
+
+def score_answer(
+    scorer: Protocol,
+    id: str,
+    prediction: str | int | None,
+    reference: str | int | None,
+    trap: str | None,
+    category: Category,
+) -> ScoredRow:
+    """The row of an answer, whether the protocol can score it or crashes like the original."""
+    try:
+        return ScoredRow(id, scorer.score(prediction, reference, trap, category))
+    except OriginalFailure as failure:
+        blank = dict.fromkeys(scorer.zeros(category), None)
+        read = adversarial.readings(as_text(prediction), trap, category)
+        return ScoredRow(id, blank | read, unscorable=failure.original)
+
+
+def counted_scores(row: ScoredRow | None, zeros: Scores) -> Mapping[str, float | None]:
+    """What a question counts for: its scores; `zeros` without an answer, but for what the original could not score."""
+    if row is not None and row.answered:
+        return row.scores or {}
+    if row is None or row.unscorable is None:
+        return zeros
+    return {name: value if name in adversarial.READINGS else None for name, value in zeros.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +69,21 @@ class Cell:
     """The questions of one category, or of several. `n` = scored + `n_error` + `n_unscored`.
 
     A metric that is None for a scored row (not applicable, unavailable, or left unscored by a judge) is in no average;
-    `count` says how many rows each average of `mean_scored` rests on.
+    `count` says how many questions each average of `mean` rests on, `count_scored` those of `mean_scored`.
     """
 
     n: int
     n_error: int
     n_unscored: int
     """Asked, but with no row at all: the run is unfinished."""
+    n_unscorable: int
+    """The original scorer crashes on them; failed ones are in `n_error`, too."""
     mean: dict[str, float | None]
     """Metric to mean with errors and unscored questions as zero; None where no question has a value."""
     mean_scored: dict[str, float | None]
     """The same with them left out."""
     count: dict[str, int]
+    count_scored: dict[str, int]
 
 
 def aggregate(
@@ -74,22 +114,21 @@ def _cell(
     categories: Sequence[Category],
 ) -> Cell:
     ids = [id for id, category in asked.items() if category in categories]
-    scored: dict[str, Mapping[str, float | None]] = {}
-    for id in ids:
-        row = rows.get(id)
-        if row is not None and row.scores is not None and row.error is None:
-            scored[id] = row.scores
-    unscored = sum(id not in rows for id in ids)
-    failed = [zeros(asked[id]) for id in ids if id not in scored]
-    metrics = list(dict.fromkeys(name for scores in [*scored.values(), *failed] for name in scores))
-    present = {name: _values(scored.values(), name) for name in metrics}
+    found = {id: rows[id] for id in ids if id in rows}
+    counted = {id: counted_scores(found.get(id), zeros(asked[id])) for id in ids}
+    answered = [id for id, row in found.items() if row.answered]
+    metrics = list(dict.fromkeys(name for scores in counted.values() for name in scores))
+    every = {name: _values(counted.values(), name) for name in metrics}
+    scored = {name: _values([counted[id] for id in answered], name) for name in metrics}
     return Cell(
         n=len(ids),
-        n_error=len(ids) - len(scored) - unscored,
-        n_unscored=unscored,
-        mean={name: _mean([*values, *_values(failed, name)]) for name, values in present.items()},
-        mean_scored={name: _mean(values) for name, values in present.items()},
-        count={name: len(values) for name, values in present.items()},
+        n_error=len(found) - len(answered),
+        n_unscored=len(ids) - len(found),
+        n_unscorable=sum(row.unscorable is not None for row in found.values()),
+        mean={name: _mean(values) for name, values in every.items()},
+        mean_scored={name: _mean(values) for name, values in scored.items()},
+        count={name: len(values) for name, values in every.items()},
+        count_scored={name: len(values) for name, values in scored.items()},
     )
 
 

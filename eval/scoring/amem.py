@@ -32,6 +32,7 @@ class AMem(Protocol):
     words, and `adversarial.readings`. Never raises. `embed` is called once per answer with the two texts."""
 
     name = "amem"
+    trap_metrics = (*LEXICAL, "meteor", "sbert_similarity")
 
     def __init__(self, mode: Mode = "fixed", embed: Embed | None = None):
         super().__init__(mode)

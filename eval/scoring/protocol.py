@@ -32,6 +32,8 @@ class Protocol(ABC):
 
     name: str
     """"amem", "locomo" or "mem0"."""
+    trap_metrics: tuple[str, ...] = ()
+    """Metrics that compare a category-5 answer with the trap: more of them there means more fooled, not better."""
 
     def __init__(self, mode: Mode = "fixed"):
         self.mode: Mode = mode

@@ -11,6 +11,7 @@ from scipy import stats
 from eval.categories import Category
 from eval.compare import OVERALL, OVERALL4, PER_CATEGORY, Report, compare_groups, rows, to_csv, to_json, to_markdown
 from eval.judge import PROMPT_HASH, JudgeRecord
+from eval.records import AnswerRecord
 from eval.runs import grouped, load_run
 from eval.scoring import protocol
 from memfly.errors import DataError
@@ -82,6 +83,27 @@ def test_being_fooled_more_is_worse(tmp_path: Path) -> None:
     assert {t.comparison.verdict for t in report.tests} == {"worse"}
 
 
+def test_under_amem_nothing_is_better_or_worse_in_category_5(tmp_path: Path) -> None:
+    refuses, fooled = write_run(tmp_path), write_run(tmp_path, "amem", lambda r: r.trap or perfect(r))
+    there, back = _report([refuses, fooled]), _report([fooled, refuses])
+    for report, said in ((there, "more like the trap"), (back, "less like the trap")):
+        (five,) = [t.comparison for t in report.tests if t.comparison.cell == "adversarial"]
+        assert five.verdict == said
+        assert abs(five.difference.mean) == pytest.approx(1.0)
+        assert five.p_holm is not None
+        assert sum("the reference of category 5 is the trap" in note for note in report.notes) == 1
+        assert said in to_markdown(report)
+    assert {t.comparison.verdict for t in there.tests if t.family == OVERALL} == {"better"}, "as the protocol has it"
+
+
+def test_other_protocols_and_readings_have_verdicts_in_category_5(tmp_path: Path) -> None:
+    groups = grouped(map(load_run, [write_run(tmp_path), write_run(tmp_path, "amem", lambda r: r.trap or perfect(r))]))
+    for name, metric in (("locomo", "f1"), ("amem", "refused")):
+        report = compare_groups(groups, protocol(name), metric=metric)
+        assert {t.comparison.verdict for t in report.tests if t.comparison.difference.mean} == {"worse"}
+        assert not any("trap" in note for note in report.notes)
+
+
 def test_seeds_are_averaged_and_their_variance_is_shown(tmp_path: Path) -> None:
     folders = [write_run(tmp_path, predict=share(50, str(seed)), seed=seed) for seed in (0, 1, 2)]
     report = _report([*folders, write_run(tmp_path, "amem", perfect)])
@@ -117,6 +139,31 @@ def test_mixed_runs_are_compared_on_what_they_share_and_say_so(tmp_path: Path) -
 def test_questions_can_be_left_out(tmp_path: Path) -> None:
     report = _report([write_run(tmp_path), write_run(tmp_path, "amem")], without=frozenset({"conv-0#0", "conv-1#1"}))
     assert {t.comparison.difference.n for t in report.tests if t.family == OVERALL} == {98}
+
+
+def test_questions_left_out_are_left_out_everywhere(tmp_path: Path) -> None:
+    wrong = frozenset(r.id for r in questions() if r.conversation < "conv-4")
+
+    def lost(record: AnswerRecord) -> str | None:
+        return None if record.id in {"conv-0#0", "conv-9#0"} else share(50)(record)
+
+    folders = [write_run(tmp_path, predict=lost), write_run(tmp_path, "amem")]
+    kept = [r for r in questions() if r.id not in wrong]
+    alone = [write_run(tmp_path / "kept", n, p, records=kept) for n, p in (("memfly", lost), ("amem", perfect))]
+    report, expected = _report(folders, without=wrong), _report(alone)
+    assert list(report.variance.values()) == list(expected.variance.values())
+    assert list(report.errors.values()) == list(expected.errors.values()) == [1, 0]
+    assert list(_report(folders).errors.values()) == [2, 0]
+
+
+def test_what_the_original_cannot_score_is_noted_and_in_no_mean(tmp_path: Path) -> None:
+    groups = grouped(map(load_run, [write_run(tmp_path), write_run(tmp_path, "amem")]))
+    report = compare_groups(groups, protocol("locomo", "as_is"))
+    (overall,) = [t.comparison for t in report.tests if t.family == OVERALL]
+    assert (overall.difference.n, overall.a) == (80, 1.0)
+    assert set(report.errors.values()) == {0}
+    assert any("the original scorer crashes on 20 questions" in note for note in report.notes)
+    assert not compare_groups(groups, protocol("locomo", "as_is"), metric="refused").notes
 
 
 def test_json_and_csv_say_the_same(tmp_path: Path) -> None:

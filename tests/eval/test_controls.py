@@ -8,6 +8,7 @@ from eval.categories import Category
 from eval.controls import CONTROLS, Item, predictions, score_controls
 from eval.scoring import protocol
 from eval.scoring.adversarial import REFUSAL
+from eval.scoring.aggregate import Cell
 
 ITEMS = [
     Item("a", "When did she run?", "7 May 2023", None, Category.TEMPORAL),
@@ -16,13 +17,6 @@ ITEMS = [
     Item("d", "What did he learn from the race?", None, "self-care is important", Category.ADVERSARIAL),
     Item("e", "What is his scarf made of?", None, "red wool", Category.ADVERSARIAL),
 ]
-
-Table = list[dict[str, str | int | float | None]]
-
-
-def _row(table: Table, **wanted: str) -> dict[str, str | int | float | None]:
-    (found,) = [row for row in table if all(row[key] == value for key, value in wanted.items())]
-    return found
 
 
 def test_what_each_control_answers() -> None:
@@ -48,23 +42,27 @@ def test_the_other_gold_is_anothers_from_the_category_and_depends_on_seed_and_qu
     assert all(mixture != [(1.0, f"answer {id}")] for id, mixture in drawn.items())
 
 
-def test_table() -> None:
-    table = score_controls(ITEMS, [protocol("amem"), protocol("locomo")])
-    coin = _row(table, protocol="amem", control="coin", category="adversarial")
-    assert (coin["n"], coin["f1"], coin["fooled"], coin["refused"]) == (2, 0.5, 0.5, 0.5)
-    assert _row(table, protocol="locomo", control="refuse", category="adversarial")["f1"] == 1.0
-    assert _row(table, protocol="locomo", control="trap", category="adversarial")["f1"] == 0.0
-    assert _row(table, protocol="locomo", control="gold", category="temporal")["f1"] == 1.0
-    assert _row(table, protocol="amem", control="empty", category="average")["f1"] == 0.0
-    assert not [row for row in table if row["control"] == "trap" and row["category"] == "temporal"]
+def test_cells_of_each_control() -> None:
+    amem, locomo = (score_controls(ITEMS, protocol(name)) for name in ("amem", "locomo"))
+    coin = amem["coin"]["adversarial"]
+    assert (coin.n, coin.mean["f1"], coin.mean["fooled"], coin.mean["refused"]) == (2, 0.5, 0.5, 0.5)
+    assert locomo["refuse"]["adversarial"].mean["f1"] == 1.0
+    assert locomo["trap"]["adversarial"].mean["f1"] == 0.0
+    assert locomo["gold"]["temporal"].mean["f1"] == 1.0
+    assert amem["empty"]["average"].mean["f1"] == 0.0
+    assert "temporal" not in amem["trap"]
 
 
-def test_crashes_of_the_original_are_counted_not_scored() -> None:
-    table = score_controls(ITEMS, [protocol("locomo", "as_is")])
-    refuse = _row(table, control="refuse", category="adversarial")
-    assert (refuse["n"], refuse["n_error"], refuse.get("f1")) == (2, 2, None)
-    gold = _row(table, control="gold", category="temporal")
-    assert (gold["n"], gold["n_error"], gold["f1"]) == (2, 1, 1.0)
+def test_crashes_of_the_original_are_counted_not_scored_and_hide_no_refusal() -> None:
+    table = score_controls(ITEMS, protocol("locomo", "as_is"))
+    refuse, gold = table["refuse"]["adversarial"], table["gold"]["temporal"]
+    assert (refuse.n, refuse.n_unscorable, refuse.n_error, refuse.count["f1"]) == (2, 2, 0, 0)
+    assert (refuse.mean["f1"], refuse.mean["refused_tolerant"]) == (None, 1.0)
+    assert (gold.n, gold.n_unscorable, gold.count["f1"], gold.mean["f1"]) == (2, 1, 1, 1.0)
+
+
+Table = dict[str, dict[str, dict[str, Cell]]]
+"""Protocol -> control -> cell name -> cell."""
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +78,18 @@ def benchmark_table(locomo10: list[dict[str, Any]]) -> Table:
         for conversation in locomo10
         for i, question in enumerate(conversation["qa"])
     ]
-    return score_controls(items, [protocol("amem"), protocol("locomo"), protocol("mem0")])
+    return {name: score_controls(items, protocol(name)) for name in ("amem", "locomo", "mem0")}
 
 
 @pytest.mark.parametrize(
     ("control", "f1", "bleu1"), [("refuse", 0.0297, 0.0217), ("trap", 1.0, 1.0), ("coin", 0.5149, None)]
 )
 def test_amem_category_5_on_the_benchmark(benchmark_table: Table, control: str, f1: float, bleu1: float | None) -> None:
-    row = _row(benchmark_table, protocol="amem", control=control, category="adversarial")
-    assert row["n"] == 446
-    assert row["f1"] == pytest.approx(f1, abs=5e-5)
+    cell = benchmark_table["amem"][control]["adversarial"]
+    assert cell.n == 446
+    assert cell.mean["f1"] == pytest.approx(f1, abs=5e-5)
     if bleu1 is not None:
-        assert row["bleu1"] == pytest.approx(bleu1, abs=5e-5)
+        assert cell.mean["bleu1"] == pytest.approx(bleu1, abs=5e-5)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +97,7 @@ def test_amem_category_5_on_the_benchmark(benchmark_table: Table, control: str, 
     [("multi_hop", 1), ("temporal", 1), ("open_domain", 0.9274), ("single_hop", 1), ("adversarial", 1)],
 )
 def test_locomo_gold_against_itself_on_the_benchmark(benchmark_table: Table, category: str, f1: float) -> None:
-    row = _row(benchmark_table, protocol="locomo", control="gold", category=category)
-    assert row["f1"] == pytest.approx(f1, abs=5e-5)
+    assert benchmark_table["locomo"]["gold"][category].mean["f1"] == pytest.approx(f1, abs=5e-5)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +114,11 @@ def test_amem_gold_against_itself_on_the_benchmark(
     benchmark_table: Table, metric: str, values: tuple[float, float, float, float]
 ) -> None:
     for category, value in zip(Category, values, strict=False):
-        row = _row(benchmark_table, protocol="amem", control="gold", category=category.label)
-        assert row[metric] == pytest.approx(value, abs=6e-4)  # the original's values in three digits, rounded twice
+        found = benchmark_table["amem"]["gold"][category.label].mean[metric]
+        assert found == pytest.approx(value, abs=6e-4)  # the original's values in three digits, rounded twice
 
 
 def test_mem0_average_leaves_category_5_out_on_the_benchmark(benchmark_table: Table) -> None:
-    row = _row(benchmark_table, protocol="mem0", control="refuse", category="average")
-    four = _row(benchmark_table, protocol="mem0", control="refuse", category="average4")
-    assert (row["f1"], four["n"]) == (four["f1"], 1540)
+    every, four = (benchmark_table["mem0"]["refuse"][name] for name in ("average", "average4"))
+    assert (every.mean["f1"], every.count["f1"], every.n) == (four.mean["f1"], 1540, 1986)
+    assert four.n == 1540

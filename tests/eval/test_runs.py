@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.runs import check_comparable, differences, discover, flatten, grouped, load_run, score_group, where
+from eval.runs import differences, discover, flatten, grouped, load_run, score_group, where
 from eval.scoring import protocol
 from memfly.errors import DataError
-from tests.support.fake_runs import perfect, questions, share, write_run
+from tests.support.fake_runs import Predict, perfect, questions, share, write_run
 
 
 def test_flatten_keeps_lists_and_dots_the_keys() -> None:
@@ -40,30 +40,51 @@ def test_an_error_is_a_zero_with_a_count_and_can_be_left_out(tmp_path: Path) -> 
     folder = write_run(tmp_path, predict=lambda r: None if r.id == "conv-0#0" else perfect(r))
     (group,) = grouped([load_run(folder)])
     scored = score_group(group, protocol("amem"))
-    assert scored.n_error == 1
+    assert scored.failed() == {"conv-0#0"}
     assert scored.values("f1")["conv-0#0"] == 0.0
     assert "conv-0#0" not in scored.values("f1", errors=False)
     assert "conv-0#0" not in scored.tokens
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"data": {"captions": "none"}}, "data differs"),
-        ({"prompt_set": "open"}, "prompt set differs"),
-        ({"data": {"sha256": "cd" * 32}}, "sha256"),
-        ({"data": {"conversations": ["conv-0"]}}, "conversations"),
-    ],
-)
-def test_runs_of_other_data_or_prompts_are_refused_unless_told(
-    tmp_path: Path, more: dict[str, object], said: str
-) -> None:
-    runs = [load_run(write_run(tmp_path)), load_run(write_run(tmp_path, "amem", **more))]  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=said):
-        check_comparable(runs)
-    (line,) = check_comparable(runs, allow_mixed=True)
-    assert said in line
-    assert runs[1].name in line
+def test_errors_are_counted_in_questions_as_n_is_however_many_seeds(tmp_path: Path) -> None:
+    def lost(*ids: str) -> Predict:
+        return lambda r: None if r.id in ids else perfect(r)
+
+    folders = [write_run(tmp_path, predict=lost("conv-0#0", f"conv-{seed}#1"), seed=seed) for seed in (1, 2)]
+    (group,) = grouped(map(load_run, folders))
+    scored = score_group(group, protocol("amem"))
+    assert scored.failed() == {"conv-0#0", "conv-1#1", "conv-2#1"}
+    assert scored.failed(frozenset({"conv-1#1"})) == {"conv-0#0", "conv-2#1"}
+
+
+def test_presets_of_other_names_are_other_rows_even_with_equal_settings(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path), write_run(tmp_path, preset="memfly_wo_ier"), write_run(tmp_path, seed=1)]
+    groups = grouped(map(load_run, folders))
+    assert [(group.method, len(group.runs)) for group in groups] == [("memfly", 2), ("memfly_wo_ier", 1)]
+
+
+def test_the_same_run_in_two_folders_is_never_two_seeds(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b")]
+    with pytest.raises(DataError, match="the same run twice") as caught:
+        grouped(map(load_run, folders))
+    assert all(str(folder) in str(caught.value) for folder in folders)
+
+
+def test_a_failed_question_gives_no_recall_to_a_system_whose_evidence_cannot_be_traced(tmp_path: Path) -> None:
+    lost: Predict = lambda r: None if r.id == "conv-0#0" else perfect(r)  # noqa: E731
+    untraced = [r.model_copy(update={"traceable": r.id == "conv-0#0"}) for r in questions()]
+    for records, expected in ((untraced, {}), (questions(), {"conv-0#0": 0.0, "conv-0#1": 0.5})):
+        (group,) = grouped(
+            [load_run(write_run(tmp_path, "summaries" if not expected else "rag", lost, records=records))]
+        )
+        values = score_group(group, protocol("amem")).values("evidence_recall")
+        assert {id: values[id] for id in expected} == expected
+        assert len(values) == (100 if expected else 0)
+
+
+def test_a_run_in_which_all_failed_has_no_evidence_measure(tmp_path: Path) -> None:
+    (group,) = grouped([load_run(write_run(tmp_path, predict=lambda r: None))])
+    assert score_group(group, protocol("amem")).values("evidence_recall") == {}
 
 
 def test_discovery_takes_finished_runs_only_and_where_filters_them(tmp_path: Path) -> None:

@@ -134,28 +134,6 @@ def test_ignoring_the_clusters_would_not_cover() -> None:
     assert np.mean(np.abs(mean) <= naive) < 0.6
 
 
-def test_bootstrap_error_is_the_closed_form_and_does_not_shrink_with_resamples() -> None:
-    rng = np.random.default_rng(3)
-    values = rng.normal(size=(10, 4)) + rng.normal(size=(10, 1))
-    means = values.mean(axis=1)
-    expected = means.std(ddof=0) / np.sqrt(10)
-    few, many = (
-        stats.cluster_bootstrap(values.ravel(), _names([4] * 10), seed=0, resamples=count) for count in (2_000, 50_000)
-    )
-    assert few.se == pytest.approx(expected, rel=0.05)
-    assert many.se == pytest.approx(expected, rel=0.02)
-    assert many.low is not None
-    assert many.high is not None
-    assert many.low < many.mean < many.high
-
-
-def test_bootstrap_is_seeded() -> None:
-    values, clusters = np.arange(12.0), _names([3] * 4)
-    one, again, other = (stats.cluster_bootstrap(values, clusters, seed=seed, resamples=500) for seed in (1, 1, 2))
-    assert one == again
-    assert one.se != other.se
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=8))
 def test_sign_flip_is_exact(sums: list[int]) -> None:

@@ -37,9 +37,14 @@ def info(by: str, **calls: int) -> BuildInfo:
     )  # fmt: skip
 
 
-def summary(records: list[AnswerRecord], infos: list[BuildInfo] | None = None, n_asked: int | None = None) -> Any:
+def summary(
+    records: list[AnswerRecord],
+    infos: list[BuildInfo] | None = None,
+    n_asked: int | None = None,
+    scoring: str = "amem fixed",
+) -> Any:
     return summarise_run(
-        records, infos or [], HEADER, run_name="r", scorer=protocol("amem", "fixed"), n_asked=n_asked or len(records)
+        records, infos or [], HEADER, run_name="r", scorer=protocol(*scoring.split()), n_asked=n_asked or len(records)
     )
 
 
@@ -67,10 +72,11 @@ def test_the_promised_keys_and_their_values() -> None:
     f1s = {row.id: row.scores["f1"] for row in score_run(RECORDS, protocol("amem", "fixed"))[0] if row.scores}
     assert made["average"]["f1"] == pytest.approx(sum(f1s.values()) / 6), "an error counts as 0"
     assert made["average_without_errors"]["f1"] == pytest.approx(sum(f1s.values()) / 5)
+    assert made["average_without_errors"]["n"] == 5
     assert made["adversarial"] == {"refusal_rate": 0.5, "trap_rate": 0.5}
     evidence = made["evidence"]
     assert (evidence["recall"], evidence["hit_rate"], evidence["precision"], evidence["n"]) == (0.5, 0.5, 0.25, 2)
-    assert evidence["n_left_out"] == 3
+    assert evidence["n_left_out"] == 4
     assert made["answer_tokens_mean"] == pytest.approx(8.0)
     assert made["calls"] == {"answer": 6, "gate": 4, "ingest": 5}, "another run's building is not this run's work"
     assert made["tokens"]["ingest"] == {"prompt": 50, "completion": 5}
@@ -86,7 +92,7 @@ def test_the_table_shows_every_row_both_readings_and_the_errors() -> None:
     for piece in (
         "| 1 multi_hop | 1 | 1 |", "| 4 single_hop | 2 | 0 |", "| average (all) | 6 | 1 |", "| average (1-4) | 4 | 1 |",
         "refused 50.00", "fell for the trap 50.00", "recall 0.5000, hit rate 0.5000", "8 tokens",
-        "errors 1 (answer: BackendError 1), unscored 2", "with errors left out",
+        "errors 1 (answer: BackendError 1), unscored 2", "with errors left out 68.00 over 5 questions",
     ):  # fmt: skip
         assert piece in text, piece
     assert "errors 0" not in table(summary(RECORDS[:2]))
@@ -107,3 +113,43 @@ def test_scores_have_one_line_per_question(tmp_path: Path) -> None:
     assert [line["id"] for line in lines] == [record.id for record in RECORDS]
     assert (lines[2]["scores"], lines[2]["error"]) == (None, "BackendError")
     assert all(line["scores"] for i, line in enumerate(lines) if i != 2)
+
+
+def test_a_failed_question_is_an_evidence_of_0_and_both_readings_are_given() -> None:
+    records = [*RECORDS[:2], record(6, 4, None, gold_evidence=["D1:1"], shown_turns=["D1:1"])]
+    made = summary(records)
+    assert (made["evidence"]["recall"], made["evidence"]["n"]) == (pytest.approx(1 / 3), 3)
+    assert made["evidence"]["turns_shown_mean"] == 2.0, "what a failed question showed is not known"
+    assert made["evidence_without_errors"] == {"recall": 0.5, "hit_rate": 0.5, "n": 2}
+    assert "over 3 questions with usable evidence, errors as 0; recall 0.5000 over 2 with errors left out" in table(
+        made
+    )
+    assert "errors as 0; recall" not in table(summary(RECORDS[:2]))
+
+
+def test_without_traceable_answers_a_failure_is_not_the_one_question_with_a_recall() -> None:
+    lost = record(6, 4, None, gold_evidence=["D1:1"])
+    for answered in ([r.model_copy(update={"traceable": False}) for r in RECORDS[:2]], []):
+        evidence = summary([*answered, lost])["evidence"]
+        assert (evidence["recall"], evidence["n"]) == (None, 0)
+
+
+def test_n_is_what_the_mean_is_over_where_a_protocol_leaves_category_5_out() -> None:
+    made = summary(RECORDS, scoring="mem0 fixed")
+    assert (made["average"]["n"], made["average4"]["n"], made["categories"]["adversarial"]["n"]) == (4, 4, 0)
+    text = table(made)
+    assert "| average (all) | 4 | 1 |" in text
+    assert "| 5 adversarial | 0 | 0 | - |" in text
+    assert "with errors left out 80.00 over 3 questions" in text
+
+
+def test_where_the_original_scorer_crashes_is_no_error_and_hides_no_refusal() -> None:
+    made = summary(RECORDS, scoring="locomo as_is")
+    assert (made["n_error"], made["n_unscorable"]) == (1, 2)
+    assert (made["average"]["n"], made["categories"]["adversarial"]) == (4, {"n": 0, "n_error": 0, "f1": None})
+    assert made["adversarial"] == {"refusal_rate": 0.5, "trap_rate": 0.5}
+    text = table(made)
+    assert "the original scorer crashes on 2 questions" in text
+    assert "errors 1 (answer: BackendError 1)" in text
+    assert summary(RECORDS)["n_unscorable"] == 0
+    assert "crashes" not in table(summary(RECORDS))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,79 @@ def test_best_second_and_what_a_paired_test_cannot_tell_from_the_best(tmp_path: 
     (table,) = _make("main", _runs(tmp_path, ("memfly", share(90)), ("amem", close), ("mem0", share(10))))
     marks = {row.label: (c.mark, c.tied) for row in table.rows if row.kind == "ran" for c in [row.cells["average4.f1"]]}
     assert marks == {"MemFly": ("best", False), "A-MEM": ("second", True), "Mem-0": ("", False)}
+
+
+def test_being_fooled_is_best_nowhere(tmp_path: Path) -> None:
+    fooled: Predict = lambda r: r.trap or "banana"  # noqa: E731
+    runs = _runs(tmp_path, ("memfly", perfect), ("amem", fooled))
+    (amem,), (locomo,) = _make("main", runs), _make("main", runs, "locomo")
+    marks = [[row.cells["adversarial.f1"].mark for row in t.rows if row.kind == "ran"] for t in (amem, locomo)]
+    assert marks[0] == ["", ""]
+    assert set(marks[1]) == {"best", "second"}
+    assert {row.cells["adversarial.bleu1"].mark for row in amem.rows if row.kind == "ran"} == {""}
+    assert _row(locomo, "MemFly").cells["adversarial.f1"].mark == "best"
+    assert "no row is best there" in " ".join(amem.notes)
+
+
+UNLIKE: list[tuple[dict[str, Any], str]] = [
+    ({"data": {"sha256": "ab" * 32}}, "data other than LoCoMo-10"),
+    ({"records": questions(9)}, "only part of LoCoMo-10"),
+    ({"data": {"limit_questions": 20}}, "only part of LoCoMo-10"),
+    ({"prompt_set": "open"}, "prompt set open"),
+    ({"answer": {"token_budget": 1000}}, "a token budget"),
+]
+
+
+@pytest.mark.parametrize(("more", "reason"), UNLIKE)
+@pytest.mark.parametrize("kind", ["main", "ablation"])
+def test_papers_are_not_quoted_beside_runs_of_another_task(
+    tmp_path: Path, kind: str, more: dict[str, Any], reason: str
+) -> None:
+    runs = [load_run(write_run(tmp_path, **more))]
+    (table,) = _make(kind, runs, against="Qwen3-8B", reported="all")
+    assert not [row for row in table.rows if row.kind == "reported"]
+    assert all(cell.published is None for row in table.rows for cell in row.cells.values())
+    assert [note for note in table.notes if note.endswith(f"none is quoted beside runs with {reason}")]
+    assert "gap" not in FORMATS["markdown"]([table]).splitlines()[4]
+
+
+def test_only_the_runs_of_the_papers_task_are_quoted_in_a_mixed_table(tmp_path: Path) -> None:
+    runs = [load_run(write_run(tmp_path, answer={"token_budget": budget})) for budget in (None, 1000)]
+    (table,) = _make("main", runs, allow_mixed=True)
+    quoted = {row.label.partition("]")[2]: row.cells["average.f1"].published for row in table.rows if row.kind == "ran"}
+    assert quoted == {"": 0.3862, ", 1000 tokens": None}
+    assert any(note.endswith("beside runs with a token budget") for note in table.notes)
+
+
+def test_a_preset_with_another_s_settings_keeps_its_row(tmp_path: Path) -> None:
+    runs = [
+        load_run(write_run(tmp_path, options={"rounds": rounds}, preset=preset))
+        for rounds, preset in ((3, "memfly"), (1, "memfly"), (1, "memfly_wo_ier"))
+    ]
+    (table,) = _make("ablation", runs, controls=False)
+    labels = [row.label for row in table.rows if row.kind == "ran"]
+    assert len(labels) == 3
+    assert "w/o IER" in labels
+    assert not any("seeds" in label for label in labels)
+
+
+def test_runs_and_controls_leave_out_alike_what_the_original_cannot_score(tmp_path: Path) -> None:
+    runs = _runs(tmp_path, ("memfly", perfect))
+    (table,) = make(LAYOUTS["main"], runs, protocol("locomo", "as_is"), Choices(published=PRINTED))
+    ours, gold = _row(table, "MemFly").cells, _row(table, "gold").cells
+    assert (
+        (ours["average.f1"].value, ours["average.f1"].n) == (gold["average.f1"].value, gold["average.f1"].n) == (1, 80)
+    )
+    assert (ours["n"].value, ours["n_error"].value) == (100, 0)
+    assert ours["adversarial.refused_tolerant"].value == gold["adversarial.refused_tolerant"].value == 1.0
+    assert any("the original scorer crashes on 20 questions" in note for note in table.notes)
+
+
+def test_counts_of_several_seeds_are_of_questions(tmp_path: Path) -> None:
+    lost: Predict = lambda r: None if r.id == "conv-0#0" else perfect(r)  # noqa: E731
+    (table,) = _make("main", [load_run(write_run(tmp_path, predict=lost, seed=seed)) for seed in (0, 1, 2)])
+    cells = _row(table, "MemFly (3 seeds)").cells
+    assert (cells["n"].value, cells["n_error"].value, cells["average.f1"].n_error) == (100, 1, 1)
 
 
 def test_with_few_conversations_nothing_is_tied_and_a_note_says_why(tmp_path: Path) -> None:

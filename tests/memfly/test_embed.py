@@ -197,3 +197,63 @@ async def test_a_text_has_the_same_minilm_vector_alone_and_in_any_company(tmp_pa
     for text, rows in zip(alone, together, strict=True):
         assert rows[0].tobytes() == alone[text].tobytes(), text
     assert float(alone[short[0]] @ encoder.encode(["Miso the cat is grey"])[0]) > 0.8
+
+
+def test_a_text_of_one_window_has_the_vector_it_had_before_there_were_windows() -> None:
+    """The model's own pipeline on the same padded shape, bit for bit, up to 256 word pieces."""
+    import torch
+
+    encoder = MiniLM()
+    texts = ["Miso is a grey cat.", "", "word " * 254]
+    model = encoder._load()
+    for text, vector in zip(texts, encoder.encode(texts), strict=True):
+        ids = model.tokenizer([text], truncation=True, max_length=256)["input_ids"][0]
+        assert len(ids) <= 256
+        tokens = torch.zeros((4, -(-len(ids) // 8) * 8), dtype=torch.long)
+        mask = torch.zeros_like(tokens)
+        mask[:, 0] = 1
+        tokens[0, : len(ids)], mask[0, : len(ids)] = torch.tensor(ids), 1
+        with torch.inference_mode():
+            direct = model({"input_ids": tokens, "attention_mask": mask})["sentence_embedding"][0].numpy()
+        assert vector.tobytes() == direct.tobytes()
+
+
+def test_the_end_of_a_long_text_is_read() -> None:
+    """508 pieces are two windows of 254, and the text is their unit mean; a tail weighs what it holds."""
+    encoder = MiniLM()
+    cats, boats = " ".join(["cat"] * 254), " ".join(["boat"] * 254)
+    cat, boat, both = encoder.encode([cats, boats, f"{cats} {boats}"])
+    mean = cat + boat
+    np.testing.assert_allclose(both, mean / np.linalg.norm(mean), atol=1e-6)
+    with_a_word = encoder.encode([f"{cats} boat"])[0]
+    assert float(with_a_word @ cat) > 0.999 > float(with_a_word @ encoder.encode(["boat"])[0])
+    np.testing.assert_allclose(np.linalg.norm([both, with_a_word], axis=1), 1, atol=1e-6)
+
+
+async def test_stored_vectors_of_short_texts_stay_good_and_those_of_long_ones_do_not(tmp_path: Path) -> None:
+    """The cache file of before there were windows: its key was the identity without them, for every text."""
+    path, short, long = tmp_path / "v.sqlite", "a grey cat " * 30, "a grey cat " * 90
+
+    class Before(Counting):
+        @property
+        def identity(self) -> dict[str, Any]:
+            return {k: v for k, v in MiniLM().identity.items() if k != "windows"}
+
+    before = Embedder(Before(384), path)
+    kept = await before.embed([short, long])
+    before.close()
+    now = Embedder(MiniLM(), path)
+    found = await now.embed([short, long])
+    assert found[0].tobytes() == kept[0].tobytes()
+    assert found[1].tobytes() == MiniLM().encode([long])[0].tobytes() != kept[1].tobytes()
+    now.close()
+    again = Embedder(MiniLM(), path)
+    again.encoder.encode = None  # type: ignore[method-assign, assignment]
+    assert (await again.embed([long]))[0].tobytes() == found[1].tobytes()
+    again.close()
+    assert MiniLM().identity["windows"] == "mean"
+
+
+def test_a_model_folder_without_a_tokenizer_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"embedder\.path: .*tokenizer\.json cannot be read"):
+        MiniLM(str(tmp_path)).encode(["x"])

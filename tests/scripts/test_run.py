@@ -168,6 +168,26 @@ def test_a_job_of_a_grid_that_fails_does_not_stop_the_others(memfly: Memfly, tmp
     assert len(list((tmp_path / "runs").glob("memfly-extractive-talks-*"))) == 1
 
 
+@pytest.mark.parametrize("scoring", ["amem", "locomo", "mem0"])
+def test_a_sweeper_is_never_paid_for_a_memory_that_falls_for_the_trap(
+    scoring: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omegaconf import OmegaConf
+
+    import scripts.run
+
+    chosen = {"method": "memfly", "llm": "extractive"}
+    plain = scripts.run.compose([*arguments(tmp_path), f"scoring={scoring}"])
+    monkeypatch.setattr("scripts.run.HydraConfig.get", lambda: OmegaConf.create({"runtime": {"choices": chosen}}))
+    composed = OmegaConf.create({k: v for k, v in plain.items() if k not in ("method_name", "llm_name")})
+    objective = scripts.run.job(composed)
+    (folder,) = (tmp_path / "runs").glob("memfly-*")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert objective == summary["average4"]["f1"]
+    assert objective > 0
+    assert scoring == "mem0" or objective != summary["average"]["f1"]
+
+
 def test_hydra_flags_work(memfly: Memfly) -> None:
     code, out, err = memfly("--cfg", "job")
     assert (code, err) == (0, "")

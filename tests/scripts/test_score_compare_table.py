@@ -46,10 +46,15 @@ def test_score_again_by_another_protocol(tmp_path: Path, memfly: Command) -> Non
     code, out, _ = memfly("score", folder, "--protocol", "locomo", "--mode", "as_is")
     assert code == 0
     assert "| multi_hop | 20 | 1 | 95.00 |" in out
-    assert "| multi_hop, errors left out | 20 | 1 | 100.00 |" in out
+    assert "| multi_hop, errors left out | 19 | 0 | 100.00 |" in out
+    assert "| average | 80 | 1 | 98.75 |" in out
+    assert "| adversarial | 0 | 0 | - | 100.00 |" in out
+    assert "- n counts the questions of F1; on average refused, refused_tolerant are over 100" in out
+    assert "- the original scorer crashes on 20 questions, which have no score" in out
     lines = (folder / "scores-locomo-as_is.jsonl").read_text().splitlines()
     assert len(lines) == 100
-    assert {json.loads(line)["error"] for line in lines} == {None, "ParseError", "KeyError"}
+    assert {json.loads(line)["error"] for line in lines} == {None, "ParseError"}
+    assert sum(json.loads(line).get("unscorable") == "KeyError" for line in lines) == 20
 
 
 def test_score_pairs(tmp_path: Path, memfly: Command) -> None:
@@ -162,6 +167,34 @@ def test_sensitivity_figure_and_efficiency(tmp_path: Path, memfly: Command) -> N
     code, out, _ = memfly("table", "efficiency", "--root", tmp_path)
     assert code == 0
     assert "calls per question" in out
+    for axes in (["tau_m"], ["tau_m", "tau_l"]):
+        result = memfly("table", "sensitivity", "--root", tmp_path, "--axes", *axes, "--metric", "nosuch")
+        _refused(result, "no metric 'nosuch'")
+
+
+def test_sensitivity_over_names_lists_and_nothing(tmp_path: Path, memfly: Command) -> None:
+    for order, pathways in (("bm25", ["topic"]), (None, ["topic", "keyword"])):
+        write_run(tmp_path, options={"order": order, "pathways": pathways})
+    for axis, shown in (("order", "null"), ("pathways", "topic+keyword")):
+        code, out, _ = memfly("table", "sensitivity", "--root", tmp_path, "--axes", axis, "--figure", tmp_path / axis)
+        assert code == 0
+        assert f"{axis} = {shown}" in out
+
+
+def test_one_run_in_two_folders_is_refused_with_both_names(tmp_path: Path, memfly: Command) -> None:
+    first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b")
+    for command in (
+        ["table", "main", first, second],
+        ["compare", first, second],
+        ["table", "efficiency", first, second],
+    ):
+        _refused(memfly(*command), f"{first} and {second} are the same run twice")
+
+
+def test_scoring_without_category_5_counts_the_questions_of_the_mean(tmp_path: Path, memfly: Command) -> None:
+    _, out, _ = memfly("score", write_run(tmp_path), "--protocol", "mem0")
+    assert "| average | 80 | 0 |" in out
+    assert "refused, refused_tolerant are over 100" in out
 
 
 def test_controls_of_the_bundled_sample(memfly: Command) -> None:

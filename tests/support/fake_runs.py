@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.categories import Category
+from eval.locomo import LOCOMO10_SHA256
 from eval.records import AnswerRecord, ItemError, write_answers
 from eval.scoring import protocol
 from eval.summary import summarise_run
@@ -74,44 +75,59 @@ def write_run(
     status: str = "finished",
     scoring: tuple[str, str] = ("amem", "fixed"),
     audit: str | None = None,
+    answer: Mapping[str, Any] | None = None,
+    embedder: str = "hashing",
+    name: str = "fake",
+    preset: str | None = None,
 ) -> Path:
-    """Write the folder and give its path."""
+    """Write the folder and give its path. `method` is in the identity, `preset` (the same unless given) only a name, and so
+    is `name`, the data's."""
     asked = questions() if records is None else records
     done = [_answered(record, predict(record)) for record in asked]
     names = list(dict.fromkeys(r.conversation for r in asked))
-    data = {"sha256": "ab" * 32, "captions": "all", "conversations": names, "limit_questions": None, **(data or {})}
-    answer = {"prompt_set": prompt_set, "token_budget": None}
+    data = {
+        "sha256": LOCOMO10_SHA256,
+        "captions": "all",
+        "conversations": names,
+        "limit_questions": None,
+        **(data or {}),
+    }
+    answer = {
+        "prompt_set": prompt_set, "token_budget": None, "temperature": 0.7, "temperature_adversarial": 0.5,
+        "max_tokens": 1000, "native": True, **(answer or {}),
+    }  # fmt: skip
     options = {"tau_m": 0.7, "tau_l": 0.5, **(options or {})}
     identity = {
         "system": {"class": method, "options": options},
-        "backends": {"llm": {"model": backbone}},
+        "backends": {"llm": {"model": backbone}, "embedder": {"kind": embedder}},
         "answer": answer,
         "data": data,
         "seed": seed,
     }
-    folder = root / f"{method}-{backbone}-fake-{stable_hash(identity, 10)}"
+    preset = preset or method
+    folder = root / f"{preset}-{backbone}-{name}-{stable_hash(identity, 10)}"
     folder.mkdir(parents=True)
     write_answers(folder / "answers.jsonl", done)
     header = {
         "run": folder.name,
         "status": status,
-        "method": method,
+        "method": preset,
         "backbone": backbone,
-        "data": {"name": "fake", "sha256": data["sha256"], "captions": data["captions"]},
+        "data": {"name": name, "sha256": data["sha256"], "captions": data["captions"]},
         "prompt_set": prompt_set,
-        "token_budget": None,
+        "token_budget": answer["token_budget"],
         "seed": seed,
     }
     scorer = protocol(*scoring)
     summary = summarise_run(done, [], header, run_name=folder.name, scorer=scorer, n_asked=len(done))
     config = {
         "method": {"_target_": method, **options},
-        "method_name": method,
+        "method_name": preset,
         "llm_name": backbone,
         "seed": seed,
         "answer": answer,
-        "data": {"name": "fake", "path": None, "sha256": None, "captions": "all", "audit": audit},
-        "embedder": {"kind": "hashing"},
+        "data": {**data, "name": name, "path": None, "sha256": None, "audit": audit},
+        "embedder": {"kind": embedder},
     }
     manifest = {"identity": identity, "config": config, "data": {"n_turns": 50}}
     (folder / "summary.json").write_text(json.dumps(summary))

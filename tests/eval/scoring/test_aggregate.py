@@ -6,7 +6,7 @@ import pytest
 
 from eval.categories import Category
 from eval.scoring import Scores, protocol
-from eval.scoring.aggregate import AVERAGE, AVERAGE4, CELLS, ScoredRow, aggregate
+from eval.scoring.aggregate import AVERAGE, AVERAGE4, CELLS, ScoredRow, aggregate, score_answer
 from memfly.errors import DataError
 
 ASKED = {
@@ -39,7 +39,7 @@ def test_micro_averages_with_both_readings_of_errors() -> None:
     assert tuple(cells) == CELLS
     multi = cells["multi_hop"]
     assert (multi.n, multi.n_error, multi.n_unscored) == (2, 1, 0)
-    assert (multi.mean["f1"], multi.mean_scored["f1"], multi.count["f1"]) == (0.5, 1.0, 1)
+    assert (multi.mean["f1"], multi.mean_scored["f1"], multi.count["f1"], multi.count_scored["f1"]) == (0.5, 1.0, 2, 1)
     everything = cells[AVERAGE]
     assert (everything.n, everything.n_error, everything.n_unscored) == (5, 1, 1)
     assert everything.mean["f1"] == pytest.approx(1.75 / 5)
@@ -53,7 +53,7 @@ def test_a_metric_that_does_not_apply_is_in_no_average() -> None:
     cells = aggregate(ASKED, ROWS, _zeros)
     assert cells["multi_hop"].mean["fooled"] is None
     assert (cells[AVERAGE].mean["fooled"], cells[AVERAGE].mean_scored["fooled"]) == (0.5, 1.0)
-    assert cells[AVERAGE].count["fooled"] == 1
+    assert (cells[AVERAGE].count["fooled"], cells[AVERAGE].count_scored["fooled"]) == (2, 1)
 
 
 def test_an_unscored_judgement_is_not_wrong() -> None:
@@ -65,6 +65,18 @@ def test_an_unscored_judgement_is_not_wrong() -> None:
 def test_a_category_where_all_failed_scores_zero() -> None:
     cell = aggregate({"a": Category.TEMPORAL}, [ScoredRow("a", None, "x")], _zeros)["temporal"]
     assert (cell.mean["f1"], cell.mean_scored["f1"]) == (0.0, None)
+
+
+def test_what_the_original_cannot_score_is_in_no_average_answered_or_not() -> None:
+    scorer = protocol("locomo", "as_is")
+    crash = score_answer(scorer, "d", "It was not mentioned", None, "bait", Category.ADVERSARIAL)
+    assert (crash.unscorable, crash.answered) == ("KeyError", True)
+    lost = ScoredRow("e", None, "timeout", unscorable="KeyError")
+    cells = aggregate(ASKED, [_row("a", f1=1.0), crash, lost], scorer.zeros)
+    five = cells["adversarial"]
+    assert (five.n, five.n_error, five.n_unscorable, five.count["f1"]) == (2, 1, 2, 0)
+    assert (five.mean["f1"], five.mean["refused_tolerant"], five.mean_scored["refused_tolerant"]) == (None, 0.5, 1.0)
+    assert cells[AVERAGE].count["f1"] == 3
 
 
 @pytest.mark.parametrize(
