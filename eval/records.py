@@ -137,10 +137,10 @@ def read_answers(run: Path) -> list[AnswerRecord]:
         raise DataError(f"{run}: no answers.jsonl; name the folder of a finished run, as printed by `memfly run`")
     try:
         return [AnswerRecord.model_validate(item) for item in read_lines(path)]
-    except ValidationError:
-        raise DataError(
-            f"{path}: a line is no answer record; `memfly verify` says more, a new run writes it anew"
-        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{path}: not answer records ({where}: {first['msg']})") from None
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -32,4 +32,5 @@ def test_a_process_that_called_nothing_leaves_what_was_spent(tmp_path: Path) -> 
     (first.folder / "scores.jsonl").unlink()
     again = run(tmp_path)
     assert not again.reused
-    assert (again.summary["process"], again.summary["wall_s"]) == (first.summary["process"], first.summary["wall_s"])
+    assert again.summary["process"] == first.summary["process"]
+    assert again.summary["wall_s"] > first.summary["wall_s"], "all processes that worked on it"

@@ -224,8 +224,8 @@ def test_a_torn_line_in_the_log_costs_one_question(tmp_path: Path, calls: Counte
     before = (whole.folder / "answers.jsonl").read_bytes()
     log = whole.folder / "events.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
-    assert b'"kind":"answer"' in lines[-1]
-    log.write_bytes(b"".join(lines)[:-30])
+    last = max(i for i, line in enumerate(lines) if b'"kind":"answer"' in line)
+    log.write_bytes(b"".join(lines[: last + 1])[:-30])
     (whole.folder / "summary.json").unlink()
     calls.clear()
     again = run(tmp_path)
