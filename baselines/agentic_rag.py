@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from baselines.checks import check_least
 from baselines.storage import load_state, load_vectors, passage_from_json, passage_to_json, save_state
 from baselines.tasks.agentic_rag import RAG_LAST_STEP, RAG_STEP, Search, StepInput
 from memfly.embed import Vectors
-from memfly.errors import ConfigError, ParseError
+from memfly.errors import ParseError
 from memfly.index import VectorIndex
 from memfly.system import MemorySystem, Services
 from memfly.types import Evidence, Passage, Question, Turn
@@ -48,9 +49,7 @@ class AgenticRag(MemorySystem):
     def __init__(
         self, services: Services, *, steps: int = 5, k: int = 5, context_turns: int = 0, embed_date: bool = True
     ) -> None:
-        for name, value, low in (("steps", steps, 1), ("k", k, 1), ("context_turns", context_turns, 0)):
-            if value < low:
-                raise ConfigError(f"method.{name}: {value} is below {low}")
+        check_least(steps=(steps, 1), k=(k, 1), context_turns=(context_turns, 0))
         self.services = services
         self.steps, self.k, self.context_turns, self.embed_date = steps, k, context_turns, embed_date
         self.passages: list[Passage] = []

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from baselines.checks import check_choices, check_least
 from baselines.storage import load_state, load_vectors, save_state, stack
 from baselines.tasks.amem import (
     AMEM_ANALYSE,
@@ -32,7 +33,7 @@ from baselines.tasks.amem import (
     LinkOutput,
     Neighbour,
 )
-from memfly.errors import ConfigError, ParseError
+from memfly.errors import ParseError
 from memfly.index import VectorIndex
 from memfly.system import MemorySystem, Services
 from memfly.types import Evidence, Passage, Question, Turn
@@ -93,23 +94,15 @@ class AMem(MemorySystem):
         linked_notes: int | None = None,
         repeat_notes: bool = True,
     ) -> None:
-        for name, value, low in (("k", k, 1), ("neighbours", neighbours, 0), ("evo_threshold", evo_threshold, 0)):
-            if value < low:
-                raise ConfigError(f"method.{name}: {value} is below {low}")
-        for name, word, kind in (
-            ("evolution", evolution, Evolution),
-            ("embedded_text", embedded_text, EmbeddedText),
-            ("link_limit", link_limit, LinkLimit),
-        ):
-            if word not in get_args(kind):
-                raise ConfigError(f"method.{name}: {word!r} is none of {', '.join(get_args(kind))}")
-        if linked_notes is not None and linked_notes < 0:
-            raise ConfigError(f"method.linked_notes: {linked_notes} is below 0")
+        check_choices(evolution=(evolution, Evolution), link_limit=(link_limit, LinkLimit))
+        check_choices(embedded_text=(embedded_text, EmbeddedText))
+        self.linked_notes = k if linked_notes is None else linked_notes
+        check_least(k=(k, 1), neighbours=(neighbours, 0), evo_threshold=(evo_threshold, 0))
+        check_least(linked_notes=(self.linked_notes, 0))
         self.services = services
         self.k, self.neighbours, self.evolution, self.evo_threshold = k, neighbours, evolution, evo_threshold
         self.embedded_text, self.check_links = embedded_text, check_links
         self.link_limit, self.repeat_notes = link_limit, repeat_notes
-        self.linked_notes = k if linked_notes is None else linked_notes
         self.notes: list[Note] = []
         self.evolutions = 0
         self.counts: Counter[str] = Counter()

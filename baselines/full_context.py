@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
+from baselines.checks import check_choices, check_least
 from baselines.storage import load_state, passage_from_json, passage_to_json, save_state
 from memfly.errors import ConfigError
 from memfly.system import MemorySystem, Services
@@ -49,11 +50,8 @@ class FullContext(MemorySystem):
         answer_tokens: int = 50,
         instruction_tokens: int = 100,
     ) -> None:
-        if order not in get_args(Order):
-            raise ConfigError(f"method.order: {order!r} is none of {', '.join(get_args(Order))}")
-        for name, value in (("answer_tokens", answer_tokens), ("instruction_tokens", instruction_tokens)):
-            if value < 0:
-                raise ConfigError(f"method.{name}: {value} is below 0")
+        check_choices(order=(order, Order))
+        check_least(answer_tokens=(answer_tokens, 0), instruction_tokens=(instruction_tokens, 0))
         if window is not None and window <= answer_tokens + instruction_tokens:
             raise ConfigError(f"method.window: {window} leaves no room beside answer_tokens and instruction_tokens")
         self.services, self.order, self.window = services, order, window

@@ -12,10 +12,11 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from baselines.checks import check_choices, check_least
 from baselines.mem0_store import SKIPS, Origin, Store
 from baselines.storage import load_state, load_vectors, save_state
 from baselines.tasks.mem0 import (
@@ -26,7 +27,8 @@ from baselines.tasks.mem0 import (
     SummaryInput,
     UpdateInput,
 )
-from memfly.errors import ConfigError, ParseError
+from baselines.together import together
+from memfly.errors import ParseError
 from memfly.system import MemorySystem, Services
 from memfly.types import Evidence, Passage, Question, Turn, shown_in_time_order
 
@@ -51,6 +53,7 @@ class _Pair:
 class Mem0(MemorySystem):
     """Two stores per conversation, one for each speaker. Options and their sources are in conf/method/mem0.yaml."""
 
+    version = 2
     recall_options: ClassVar[frozenset[str]] = frozenset({"k"})
     tasks = (MEM0_SUMMARY, MEM0_EXTRACT, MEM0_UPDATE)
 
@@ -65,11 +68,8 @@ class Mem0(MemorySystem):
         k: int = 10,
         captions: bool = False,
     ) -> None:
-        if form not in get_args(Form):
-            raise ConfigError(f"method.form: {form!r} is none of {', '.join(get_args(Form))}")
-        for name, value, low in (("m", m, 0), ("s", s, 1), ("k", k, 1), ("summary_every", summary_every, 2)):
-            if value < low:
-                raise ConfigError(f"method.{name}: {value} is below {low}")
+        check_choices(form=(form, Form))
+        check_least(m=(m, 0), s=(s, 1), k=(k, 1), summary_every=(summary_every, 2))
         self.services = services
         self.form, self.m, self.s, self.summary_every, self.k, self.captions = form, m, s, summary_every, k, captions
         dim = services.embedder.dim
@@ -146,25 +146,27 @@ class Mem0(MemorySystem):
         self.prefetch(turn)
         self._observed += 1
         while self._pairs and len(self._pairs[0].turns) <= self._observed:
-            pair = self._pairs.popleft()
-            self._observed -= len(pair.turns)
-            await self._add(pair)
+            self._observed -= len(self._pairs[0].turns)
+            await self._add_first()
 
     async def finish(self) -> None:
         if self._open:
             self._close_pair()
         while self._pairs:
-            await self._add(self._pairs.popleft())
+            await self._add_first()
 
-    async def _add(self, pair: _Pair) -> None:
-        """Both stores' update calls run side by side, because the stores are independent; events keep their order."""
+    async def _add_first(self) -> None:
+        """Both stores' update calls run side by side, because the stores are independent; events keep their order. The
+        pair leaves the queue last: after a failure its calls are among those `started`."""
+        pair = self._pairs[0]
         updates = [self._update(store, pair, facts) for store, facts in zip(self.stores, pair.facts, strict=True)]
-        events = [event for found in await asyncio.gather(*updates) for event in found]
+        events = [event for found in await together(updates) for event in found]
         if pair.summary is not None and (await pair.summary)[1]:
             events.append(("summary_fallback", {"upto": pair.turns[-1].id}))
         for kind, fields in events:
             self.counts[kind] += 1
             self.services.log(kind, **fields)
+        self._pairs.popleft()
 
     async def _update(self, store: Store, pair: _Pair, work: Facts) -> list[Event]:
         """One call on all facts of a pair; none without facts; an unusable reply changes nothing. Gives what to log."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
+from baselines.checks import check_choices, check_least
 from baselines.memgpt_agent import Agent, Limits, State
 from baselines.memgpt_memory import Archival, Core, Recall, pack
 from baselines.memgpt_queue import Message, event
 from baselines.storage import load_state, load_vectors, passage_from_json, passage_to_json, save_state, stack
 from baselines.tasks.memgpt import MEMGPT_STEP, MEMGPT_SUMMARISE, RecallSearch
-from memfly.errors import ConfigError
 from memfly.system import MemorySystem, Services
 from memfly.tasks.answer import NOT_MENTIONED
 from memfly.text import count_tokens, cut_tokens
@@ -43,6 +43,7 @@ COUNTS = (
 class MemGPT(MemorySystem):
     """One agent per conversation. Options and their sources are in conf/method/memgpt.yaml."""
 
+    version = 2
     recall_options: ClassVar[frozenset[str]] = frozenset()
     tasks = (MEMGPT_STEP, MEMGPT_SUMMARISE)
 
@@ -58,18 +59,9 @@ class MemGPT(MemorySystem):
         page_size: int = 5,
         return_limit: int = 2000,
     ) -> None:
-        for name, word, kind in (("ingest", ingest, Ingest), ("recall_search", recall_search, RecallSearch)):
-            if word not in get_args(kind):
-                raise ConfigError(f"method.{name}: {word!r} is none of {', '.join(get_args(kind))}")
-        for name, value, low in (
-            ("window", window, MIN_WINDOW),
-            ("max_steps", max_steps, 1),
-            ("core_limit", core_limit, 200),
-            ("page_size", page_size, 1),
-            ("return_limit", return_limit, 200),
-        ):
-            if value < low:
-                raise ConfigError(f"method.{name}: {value} is below {low}")
+        check_choices(ingest=(ingest, Ingest), recall_search=(recall_search, RecallSearch))
+        check_least(window=(window, MIN_WINDOW), max_steps=(max_steps, 1), core_limit=(core_limit, 200))
+        check_least(page_size=(page_size, 1), return_limit=(return_limit, 200))
         self.services, self.ingest = services, ingest
         self.limits = Limits(window, max_steps, page_size, return_limit, recall_search)
         human = f"The people I observe are {' and '.join(services.speakers)}."[:core_limit]
@@ -109,27 +101,35 @@ class MemGPT(MemorySystem):
             agent = self._agent(self.state, self.counts)
             await agent.run(event("session", text, self._now.date, shown), f"session {self._session} part {part}")
 
-    def _agent(self, state: State, counts: Counter[str], remember: bool = True) -> Agent:
+    def _agent(self, state: State, counts: Counter[str], *, question: bool = False) -> Agent:
         services = self.services
-        return Agent(state, services.llm, self.limits, self._now, services.log, counts, remember_thoughts=remember)
+        return Agent(state, services.llm, self.limits, self._now, services.log, counts, question=question)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
     async def recall(self, question: Question) -> Evidence:
-        """The agent's own answer, and what it had before it: retrieved texts, turns in its window, core memory."""
+        """The agent's own answer, and what it had before it: core memory, retrieved texts, turns and results in its window.
+
+        Raises ParseError when an unusable reply ended the search for an answer before there was one.
+        """
         counts: Counter[str] = Counter()
-        agent = self._agent(self.state.fork(), counts, remember=False)
+        agent = self._agent(self.state.fork(), counts, question=True)
         await agent.run(event("question", f"{question.text}\n{INSTRUCTION}", self._now.date), "question")
+        if agent.unusable is not None and not agent.sent:
+            raise agent.unusable
         state = agent.state
-        in_window = [p for message in reversed(state.queue) if message.role == "user" for p in message.passages]
+        in_window = [passage for message in reversed(state.queue) for passage in message.passages]
         seen = list(dict.fromkeys([*agent.retrieved, *in_window]))
         ranked = dict.fromkeys(turn for passage in seen for turn in passage.turns)
-        trace: dict[str, object] = {"retrieved": len(agent.retrieved), **{name: counts[name] for name in COUNTS}}
         answer = agent.sent[-1].strip() if agent.sent else ""
+        trace: dict[str, object] = {"retrieved": len(agent.retrieved), "unanswered": int(not answer)}
         shown, ranking = shown_in_time_order(seen)
         untimed = _untimed(state)
-        places = tuple(len(untimed) + place for place in ranking)
-        return Evidence((*untimed, *shown), tuple(ranked), places, answer, trace)
+        found = len(dict.fromkeys(agent.retrieved))
+        places = [len(untimed) + place for place in ranking]
+        best_first = (*places[:found], *range(len(untimed)), *places[found:])
+        counted = {name: counts[name] for name in COUNTS}
+        return Evidence((*untimed, *shown), tuple(ranked), best_first, answer, trace | counted)
 
     def stats(self) -> Mapping[str, int]:
         state = self.state
@@ -187,10 +187,13 @@ def _parts(turns: list[Passage], cap: int) -> Iterator[list[Passage]]:
     yield group
 
 
+LABELS = {"persona": "[core memory about myself]", "human": "[core memory about the people]"}
+
+
 def _untimed(state: State) -> list[Passage]:
-    """Core memory about the people and the summary of what left the window: texts that show no turn as it was."""
-    human = state.core.blocks["human"]
-    shown = [Passage(f"[core memory about the people] {human}", ())] if human.strip() else []
-    return shown + [
+    """Core memory but for an unchanged persona, and the summary of what left the window: texts that show no turn as it
+    was."""
+    blocks = {name: text for name, text in state.core.blocks.items() if text.strip() and text != PERSONA}
+    return [Passage(f"{LABELS[name]} {text}", ()) for name, text in blocks.items()] + [
         Passage(f"[summary of hidden messages] {message.text}", ()) for message in state.queue if message.is_summary
     ]

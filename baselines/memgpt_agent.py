@@ -79,7 +79,11 @@ class Agent:
     counts: Counter[str] = field(default_factory=Counter)
     retrieved: list[Passage] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
-    remember_thoughts: bool = True
+    question: bool = False
+    """The event is a question, on a copy of the state: thoughts are not remembered, and once the answer is sent nothing is
+    worth saving, so no pressure alert may follow it."""
+    unusable: ParseError | None = None
+    """What ended the burst, where it was a reply that stayed unusable."""
 
     async def run(self, message: Message, purpose: str) -> None:
         """One burst: at most `max_steps` steps. An unusable reply ends it, counted."""
@@ -89,13 +93,14 @@ class Agent:
             await self._make_room(f"{purpose} {number}")
             try:
                 reply = await self.llm.run(MEMGPT_STEP, self._input(), purpose=f"{purpose} {number}")
-            except ParseError:
+            except ParseError as error:
                 self._count("step_fallback", purpose)
+                self.unusable = error
                 return
             self.counts["steps"] += 1
             outcome = await self._act(reply)
             queue = self.state.queue
-            if not self.state.warned and self.tokens() > PRESSURE_SHARE * self.limits.window:
+            if self._presses():
                 self.state.warned = True
                 self.counts["pressure_alerts"] += 1
                 queue.append(event("system_alert", ALERT, self.now.date))
@@ -106,6 +111,12 @@ class Agent:
             else:
                 return
         self.counts["step_cap"] += 1
+
+    def _presses(self) -> bool:
+        """An alert is due: the window is three quarters full, and none was given since the last summary."""
+        if self.state.warned or (self.question and self.sent):
+            return False
+        return self.tokens() > PRESSURE_SHARE * self.limits.window
 
     def tokens(self) -> int:
         """Tokens of the next step's prompt: instructions, functions, core memory and queue."""
@@ -125,7 +136,7 @@ class Agent:
         state, thought = self.state, reply.content[:THOUGHT]
         calls = [{"name": call.name, "arguments": call.arguments} for call in reply.calls]
         state.queue.append(Message("assistant", package(thought=thought, calls=calls)))
-        if thought.strip() and self.remember_thoughts:
+        if thought.strip() and not self.question:
             state.recall.add(Passage(thought, (), self.now.date, self.now.time))
         limits = self.limits
         visible = tuple(passage for message in state.queue for passage in message.passages if passage.turns)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from baselines.memgpt_memory import Archival, Core, Recall, sources, split_tokens
+from baselines.memgpt_memory import Archival, Core, Recall, sources, split_at_space
 from baselines.memgpt_queue import page_of
 from baselines.tasks.memgpt import (
     TOOLS,
@@ -100,7 +100,7 @@ class Functions:
         if not content.strip():
             raise ValueError("content is empty")
         chunks = []
-        for piece in split_tokens(content):
+        for piece in split_at_space(content):
             origin = sources(piece, self.visible)
             first = origin[0] if origin else self.now
             turns = tuple(turn for passage in origin for turn in passage.turns)

@@ -120,8 +120,9 @@ class Archival:
         return Archival(self.embedder, list(self.entries), list(self.vectors))
 
 
-def split_tokens(text: str, n: int = CHUNK_TOKENS) -> Iterator[str]:
-    """Pieces of at most `n` tokens, cut at white space where there is some; together they are the text."""
+def split_at_space(text: str, n: int = CHUNK_TOKENS) -> Iterator[str]:
+    """Pieces of at most `n` tokens, cut at white space where there is some and without it at either end. Together they
+    are the text but for white space."""
     start = 0
     while start < len(text):
         window = text[start : start + _WINDOW_CHARS]
@@ -139,7 +140,7 @@ def pack(passages: Iterable[Passage], n: int = CHUNK_TOKENS) -> list[Passage]:
     chunks: list[Passage] = []
     size = 0
     for passage in passages:
-        for piece in split_tokens(passage.text, n):
+        for piece in split_at_space(passage.text, n):
             tokens = count_tokens(piece)
             last = chunks[-1] if chunks else None
             if last is not None and last.date == passage.date and size + tokens <= n:

@@ -6,7 +6,6 @@ at the date of the last session. Recall during questions changes nothing, so the
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections import Counter
@@ -15,8 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar
 
+from baselines.checks import check_choices, check_least
 from baselines.storage import load_state, load_vectors, passage_from_json, passage_to_json, save_state
 from baselines.tasks.memorybank import (
     BANK_ALL_EVENTS,
@@ -30,6 +30,7 @@ from baselines.tasks.memorybank import (
     DayPortraits,
     PortraitsOutput,
 )
+from baselines.together import together
 from memfly.embed import Vectors
 from memfly.errors import ConfigError, ParseError
 from memfly.index import VectorIndex
@@ -77,9 +78,9 @@ class Memory:
 
 class MemoryBank(MemorySystem):
     """`forgetting` none | paper | code. `recall_updates`: frozen, or `chat`: while the conversation goes on, each
-    exchange's first turn recalls the `k` nearest of earlier days, which gain strength and restart their clock."""
+    exchange's first turn recalls the `chat_k` nearest of earlier days, which gain strength and restart their clock."""
 
-    recall_options: ClassVar[frozenset[str]] = frozenset({"widen_chars", "show_portraits", "show_global_summary"})
+    recall_options: ClassVar[frozenset[str]] = frozenset({"k", "widen_chars", "show_portraits", "show_global_summary"})
     tasks: ClassVar[tuple[Task[Any, Any], ...]] = (
         BANK_DAY_EVENTS,
         BANK_DAY_PORTRAITS,
@@ -94,19 +95,20 @@ class MemoryBank(MemorySystem):
         k: int = 10,
         forgetting: Forgetting = "none",
         recall_updates: RecallUpdates = "frozen",
+        chat_k: int = 10,
         widen_chars: int = 200,
         show_portraits: bool = True,
         show_global_summary: bool = False,
     ) -> None:
-        for name, value, kind in (
-            ("forgetting", forgetting, Forgetting),
-            ("recall_updates", recall_updates, RecallUpdates),
-        ):
-            if value not in get_args(kind):
-                raise ConfigError(f"method.{name}: {value!r} is none of {', '.join(get_args(kind))}")
-        if k < 1 or widen_chars < 0:
-            raise ConfigError("method.k must be 1 or more, method.widen_chars 0 or more")
-        self.services, self.k, self.forgetting, self.recall_updates = services, k, forgetting, recall_updates
+        check_choices(forgetting=(forgetting, Forgetting), recall_updates=(recall_updates, RecallUpdates))
+        check_least(k=(k, 1), chat_k=(chat_k, 1), widen_chars=(widen_chars, 0))
+        if recall_updates == "chat" and forgetting == "none":
+            raise ConfigError(
+                "method.recall_updates: chat changes strengths, which nothing reads with method.forgetting=none; "
+                "use frozen, or forgetting=paper or code"
+            )
+        self.services, self.k, self.chat_k = services, k, chat_k
+        self.forgetting, self.recall_updates = forgetting, recall_updates
         self.widen_chars, self.show_portraits, self.show_global = widen_chars, show_portraits, show_global_summary
         self.turns: list[Turn] = []
         self.memories: list[Memory] = []
@@ -124,8 +126,8 @@ class MemoryBank(MemorySystem):
     async def finish(self) -> None:
         """All calls of all days side by side, then the two over all days, then forgetting, then the index."""
         days = [tuple(group) for _, group in groupby(self.turns, key=lambda turn: turn.time.date())]
-        events = await asyncio.gather(*(self._day_events(turns) for turns in days))
-        portraits = await asyncio.gather(*(self._day_portraits(turns) for turns in days))
+        events = await together(self._day_events(turns) for turns in days)
+        portraits = await together(self._day_portraits(turns) for turns in days)
         memories: list[Memory] = []
         for turns, summary in zip(days, events, strict=True):
             memories += _exchanges(turns)
@@ -171,9 +173,11 @@ class MemoryBank(MemorySystem):
         dates = [turns[0].date for turns in days]
         told = AllEventsInput(speakers, tuple(map(DayEvents, dates, events)))
         seen = tuple(DayPortraits(day, *pair) for day, pair in zip(dates, portraits, strict=True) if any(pair))
-        summary, portrait = await asyncio.gather(
-            self._run(BANK_ALL_EVENTS, told, "all days"),
-            self._run(BANK_ALL_PORTRAITS, AllPortraitsInput(speakers, seen), "all days"),
+        summary, portrait = await together(
+            [
+                self._run(BANK_ALL_EVENTS, told, "all days"),
+                self._run(BANK_ALL_PORTRAITS, AllPortraitsInput(speakers, seen), "all days"),
+            ]
         )
         self.global_summary = str(summary.summary).strip() if summary else ""
         self.portraits = _portraits(portrait)
@@ -192,7 +196,7 @@ class MemoryBank(MemorySystem):
                 stored += 1
             if memory.summary:
                 continue
-            for hit, _ in index.search(queries[position], self.k):
+            for hit, _ in index.search(queries[position], self.chat_k):
                 if not updated[hit].summary:  # summaries never gain strength (code)
                     updated[hit] = replace(updated[hit], strength=updated[hit].strength + 1, last_recall=memory.day)
         return updated

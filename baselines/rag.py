@@ -6,19 +6,20 @@ retrieval is BM25, dense, their rank fusion (hybrid) or their weighted sum. Noth
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from baselines.checks import check_choices, check_least
 from baselines.rag_units import Unit, UnitKind, chunk_units, note_units, turn_units
 from baselines.storage import load_state, passage_from_json, passage_to_json, save_state
 from baselines.tasks.rag import RAG_OBSERVATIONS, RAG_SUMMARY
-from memfly.errors import ConfigError
 from memfly.index import Bm25Index, VectorIndex, rrf
 from memfly.system import MemorySystem, Services
 from memfly.tasks.base import Task
@@ -71,20 +72,11 @@ class Rag(MemorySystem):
         dense_weight: float = 0.4,
         smooth: float = 0.0,
     ) -> None:
-        for name, value, kind in (
-            ("unit", unit, UnitKind),
-            ("source", source, Source),
-            ("retriever", retriever, Retriever),
-            ("order", order, Order),
-        ):
-            if value not in get_args(kind):
-                raise ConfigError(f"method.{name}: {value!r} is none of {', '.join(get_args(kind))}")
-        limits = {"chunk_tokens": 16, "k": 1, "context_turns": 0, "own_weight": 1, "depth": 1, "k1": 0, "b": 0}
-        limits |= {"rrf_constant": 0, "dense_weight": 0, "smooth": 0}
-        given = locals()
-        for name, low in limits.items():
-            if given[name] < low:
-                raise ConfigError(f"method.{name}: {given[name]} is below {low}")
+        check_choices(unit=(unit, UnitKind), source=(source, Source), retriever=(retriever, Retriever))
+        check_choices(order=(order, Order))
+        check_least(chunk_tokens=(chunk_tokens, 16), k=(k, 1), depth=(depth, 1), own_weight=(own_weight, 1))
+        check_least(context_turns=(context_turns, 0), k1=(k1, 0), b=(b, 0), smooth=(smooth, 0))
+        check_least(rrf_constant=(rrf_constant, 0), dense_weight=(dense_weight, 0))
         self.services, self.unit, self.source, self.chunk_tokens = services, unit, source, chunk_tokens
         self.retriever, self.k, self.order, self.embed_date = retriever, k, order, embed_date
         self.k1, self.b, self.context_turns, self.own_weight = k1, b, context_turns, own_weight
@@ -93,6 +85,7 @@ class Rag(MemorySystem):
         self.units: list[Unit] = []
         self.counts: Counter[str] = Counter()
         self._index: _Index | None = None
+        self._indexing = asyncio.Lock()
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -142,9 +135,7 @@ class Rag(MemorySystem):
     # -- reading -------------------------------------------------------------------------------------------------
 
     async def recall(self, question: Question) -> Evidence:
-        if self._index is None:  # a loaded memory: only texts are kept, the embedder caches its vectors
-            self._index = await self._build_index()
-        scores = self._smoothed(await self._scores(question.text, self._index))
+        scores = self._smoothed(await self._scores(question.text, await self._whole_index()))
         ranked = [int(i) for i in np.argsort(-scores, kind="stable")]
         if self.retriever in ("bm25", "hybrid"):
             ranked = [i for i in ranked if scores[i] > 0]  # neither index found the others
@@ -155,6 +146,14 @@ class Rag(MemorySystem):
         ranking = tuple(shown.index(i) for i in best)
         trace: dict[str, object] = {"retriever": self.retriever, "units_found": len(ranked)}
         return Evidence(passages, turns, ranking, traceable=self.unit != "summaries", trace=trace)
+
+    async def _whole_index(self) -> _Index:
+        """A loaded memory has none, since only texts are kept (the embedder caches their vectors): the first question
+        builds it, and those that come meanwhile wait."""
+        async with self._indexing:
+            if self._index is None:
+                self._index = await self._build_index()
+            return self._index
 
     async def _scores(self, query: str, index: _Index) -> Scores:
         size = len(self.units)

@@ -6,7 +6,6 @@ summaries are LoCoMo's units (task_eval/gpt_utils.py), chunks are mem0's (evalua
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from itertools import groupby
 from typing import Literal
 
 from baselines.tasks.rag import RAG_OBSERVATIONS, RAG_SUMMARY, SessionInput, SessionLine
+from baselines.together import together
 from memfly.errors import DataError, ParseError
 from memfly.system import Services
 from memfly.text import cut_tokens, split_tokens
@@ -73,7 +73,7 @@ async def note_units(
     """Observations or summaries of every session, in order. `counts` gains sessions_made, notes_fallback and
     dropped_turn_ids. Raises DataError when `source` is "file" and the file has none for a session."""
     sessions = [tuple(group) for _, group in groupby(turns, key=lambda turn: turn.session)]
-    notes = await asyncio.gather(*(_notes(services, session, kind, source, counts) for session in sessions))
+    notes = await together(_notes(services, session, kind, source, counts) for session in sessions)
     units: list[Unit] = []
     for session, found in zip(sessions, notes, strict=True):
         first = session[0]

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
+from baselines.checks import check_choices, check_least
 from baselines.storage import load_state, save_state
 from baselines.tasks.readagent import (
     READ_BREAK,
@@ -23,7 +24,7 @@ from baselines.tasks.readagent import (
     BreakInput,
     GistInput,
     LookUpInput,
-    label_in,
+    named_label,
     pages_in,
 )
 from memfly.errors import ConfigError, ParseError
@@ -70,6 +71,7 @@ class Page:
 class ReadAgent(MemorySystem):
     """Look-up `parallel` (P: one call, up to `pages` pages, the cap enforced) or `sequential` (S: one page a call)."""
 
+    version = 2
     recall_options: ClassVar[frozenset[str]] = frozenset({"look_up", "pages"})
     tasks: ClassVar[tuple[Task[Any, Any], ...]] = (READ_BREAK, READ_GIST, READ_LOOK_UP, READ_NEXT_PAGE)
 
@@ -83,17 +85,13 @@ class ReadAgent(MemorySystem):
         start_threshold: int = 280,
         tail_words: int = 350,
     ) -> None:
-        if look_up not in get_args(LookUp):
-            raise ConfigError(f"method.look_up: {look_up!r} is none of {', '.join(get_args(LookUp))}")
-        limits = {
-            "pages": pages,
-            "word_limit": word_limit,
-            "start_threshold": start_threshold,
-            "tail_words": tail_words,
-        }
-        for name, value in limits.items():
-            if value < 1:
-                raise ConfigError(f"method.{name}: {value} is below 1")
+        check_choices(look_up=(look_up, LookUp))
+        check_least(pages=(pages, 1), word_limit=(word_limit, 1), start_threshold=(start_threshold, 1))
+        check_least(tail_words=(tail_words, 1))
+        if tail_words > word_limit:
+            raise ConfigError(
+                f"method.tail_words: {tail_words} is above word_limit {word_limit}: every page would count as the last one"
+            )
         self.services, self.look_up, self.most = services, look_up, pages
         self.word_limit, self.start_threshold, self.tail_words = word_limit, start_threshold, tail_words
         self.turns: list[Turn] = []
@@ -146,7 +144,7 @@ class ReadAgent(MemorySystem):
         try:
             label = (await self.services.llm.run(READ_BREAK, value, purpose=self.turns[start].id)).label
         except ParseError as error:
-            label = label_in(error.reply)
+            label = named_label(error.reply)
         if label is not None and start < label <= span.end:
             return label
         self.counts["break_fallback"] += 1

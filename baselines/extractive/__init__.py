@@ -7,23 +7,13 @@ the task's input alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from importlib.util import find_spec
 
+from baselines.extractive import agentic_rag, amem, mem0, memgpt, memorybank, rag, readagent
 from memfly.llm.extractive.base import Function
 
-SYSTEMS = ("rag", "readagent", "memorybank", "memgpt", "amem", "mem0", "agentic_rag")
-"""Systems with LLM tasks of their own."""
-
-
-def _collect() -> dict[str, Function]:
-    merged: dict[str, Function] = {}
-    for system in SYSTEMS:
-        name = f"{__name__}.{system}"
-        if find_spec(name) is not None:
-            merged.update(import_module(name).FUNCTIONS)
-    return merged
-
-
-FUNCTIONS: Mapping[str, Function] = _collect()
+FUNCTIONS: Mapping[str, Function] = {
+    name: function
+    for system in (rag, readagent, memorybank, memgpt, amem, mem0, agentic_rag)
+    for name, function in system.FUNCTIONS.items()
+}
 """Task name -> function."""

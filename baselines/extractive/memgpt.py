@@ -8,6 +8,7 @@ is searched, then recall memory for its rarest words, then the best sentence in 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from memfly.text import STOPWORDS, words
 RECALL_SEARCHES = 3
 STORED_CHARS = 7000
 SUMMARY_WORDS = 100
+_RESULT = re.compile(r"[^|\n]{0,40}\b\d{4} \| ")
+"""How a result begins: with its date, which ends with the year."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,21 @@ def _evidence(events: list[_Event]) -> list[str]:
         if event.kind == "session":
             lines += [f"{event.time} | {line}" for line in event.text.splitlines() if line.strip()]
         elif event.role == "function" and str(event.data.get("function", "")).endswith(("search", "search_date")):
-            lines += [line for line in event.text.splitlines()[1:] if " | " in line]
+            lines += _dated(event.text.splitlines()[1:])
     return list(dict.fromkeys(lines))
+
+
+def _dated(lines: list[str]) -> list[str]:
+    """The lines of search results, each under the date its result starts with: a result may hold several turns."""
+    found, date = [], ""
+    for line in lines:
+        start = _RESULT.match(line)
+        if start:
+            date = start[0]
+            line = line[start.end() :]
+        if line.strip():
+            found.append(f"{date}{line}")
+    return found
 
 
 async def summarise(value: SummariseInput, tools: Tools) -> SummariseOutput:

@@ -7,9 +7,9 @@ never today's. `MEM0_UPDATE` renumbers nothing itself: `baselines.mem0` does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from memfly.tasks.base import Task, TaskOutput
 
@@ -54,13 +54,24 @@ Event = Annotated[str, WithJsonSchema({"type": "string", "enum": ["ADD", "UPDATE
 """Offered as a choice, read as any text: the original's NONE is understood, an unknown event skipped and counted."""
 
 
-class UpdateEntry(TaskOutput):
-    """One decision. An integer id is read, so that it can be skipped and counted as the original does."""
+def _empty(value: Any) -> Any:
+    return "" if value is None else value
 
-    id: Annotated[str | int, WithJsonSchema({"type": "string", "maxLength": 20})] = ""
-    text: str = Field(max_length=2000)
-    event: Event
-    old_memory: str = Field(default="", max_length=2000, description="with UPDATE the text before; else empty")
+
+Null = BeforeValidator(_empty)
+"""A null is read as empty."""
+
+
+class UpdateEntry(TaskOutput):
+    """One decision. Whatever can be skipped and counted entry by entry is read: an integer id (as in the original), a
+    field that is missing or null. The other entries of the reply then count."""
+
+    id: Annotated[str | int, Null, WithJsonSchema({"type": "string", "maxLength": 20})] = ""
+    text: Annotated[str, Null] = Field(default="", max_length=2000)
+    event: Annotated[Event, Null] = ""
+    old_memory: Annotated[str, Null] = Field(
+        default="", max_length=2000, description="with UPDATE the text before; else empty"
+    )
 
 
 class UpdateOutput(TaskOutput):

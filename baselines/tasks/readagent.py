@@ -20,11 +20,17 @@ _NUMBER = re.compile(r"\d{1,9}")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
+def named_label(text: str) -> int | None:
+    """The label a text names as one: a number in angle brackets, else after "break point" or "label"."""
+    named = _TAGGED.search(text) or re.search(r"(?i:break\s*point|label)\W{0,8}(\d{1,9})", text)
+    return int(named[1]) if named else None
+
+
 def label_in(text: str) -> int | None:
-    """The label a reply names: a number in angle brackets, else after "break point", else its only number."""
-    tagged = _TAGGED.search(text) or re.search(r"(?i:break\s*point|label)\W{0,8}(\d{1,9})", text)
-    if tagged:
-        return int(tagged[1])
+    """The label in a field that should hold one: as `named_label`, else its only number."""
+    named = named_label(text)
+    if named is not None:
+        return named
     numbers = _NUMBER.findall(text)
     return int(numbers[0]) if len(numbers) == 1 else None
 

@@ -24,7 +24,7 @@ from baselines.extractive import FUNCTIONS
 from eval.config import build_system, system_class
 from eval.locomo import SAMPLE, load
 from memfly.embed import Embedder, Hashing
-from memfly.errors import BackendError
+from memfly.errors import BackendError, ParseError
 from memfly.llm.base import Backend, Call, Reply
 from memfly.llm.client import LLM
 from memfly.llm.extractive import Extractive
@@ -124,6 +124,11 @@ class Bent:
         return
 
 
+def shuffling(call: Call) -> int:
+    """A delay that puts replies in another order than their calls, the same one each time."""
+    return int(hashlib.sha256(repr(call.input).encode()).hexdigest(), 16) % 17
+
+
 def new(preset: str, backend: Backend | None = None, *, talk: str = "ada-ben", log: Any = None) -> MemorySystem:
     """An empty system."""
     embedder = Embedder(Hashing(64))
@@ -141,6 +146,7 @@ async def feed(system: MemorySystem, turns: Sequence[Turn], *, ahead: int = 0) -
     with scope(talk):
         started = 0
         for position, turn in enumerate(turns):
+            started = max(started, position)
             while started < min(position + ahead, len(turns)):
                 system.prefetch(turns[started])
                 started += 1
@@ -188,6 +194,8 @@ def check(evidence: Evidence, turns: Sequence[Turn]) -> None:
     assert len(evidence.ranked_turns) == len(set(evidence.ranked_turns))
     assert {p.time for p in evidence.passages} <= {None, *(turn.time for turn in turns)}
     assert all(isinstance(passage.text, str) for passage in evidence.passages)
+    assert len(evidence.ranking) == len(set(evidence.ranking))
+    assert set(evidence.ranking) <= set(range(len(evidence.passages)))
 
 
 def cleo(tmp_path: Path) -> tuple[Turn, ...]:
@@ -238,19 +246,25 @@ async def test_concurrency_does_not_change_the_memory(preset: str, longer: tuple
     """Replies in shuffled order and work started ahead give the state and the evidence of the serial run."""
     serial = await feed(new(preset, talk="sample-1"), longer)
     embedder = Embedder(Hashing(64))
-    backend = Bent(embedder, delay=lambda call: int(hashlib.sha256(repr(call.input).encode()).hexdigest(), 16) % 17)
+    backend = Bent(embedder, delay=shuffling)
     shuffled = await feed(new(preset, backend, talk="sample-1"), longer, ahead=5)
     assert stored(shuffled, tmp_path / "a") == stored(serial, tmp_path / "b")
     assert await ask_at_once(shuffled, LONGER_QUESTIONS) == await ask(serial, LONGER_QUESTIONS)
 
 
 @every_preset
-async def test_save_and_load(preset: str, turns: tuple[Turn, ...], tmp_path: Path) -> None:
-    system = await feed(new(preset), turns)
+@pytest.mark.parametrize("talk", ["ada-ben", "long"])
+async def test_save_and_load(preset: str, talk: str, turns: tuple[Turn, ...], tmp_path: Path) -> None:
+    """`long` is long enough for evictions, summaries and rebuilds to be among what is saved."""
+    said = turns if talk == "ada-ben" else long_talk(LONG)
+    system = await feed(new(preset), said)
+    if talk == "long":
+        step = LONG_STEPS.get(preset)
+        assert step is None or system.stats()[step] > 0
     first = stored(system, tmp_path / "one")
     loaded = new(preset)
     loaded.load(tmp_path / "one")
-    assert await ask(loaded) == await ask(system)
+    assert await ask_at_once(loaded) == await ask(system)
     assert loaded.stats() == system.stats()
     assert stored(loaded, tmp_path / "two") == first
 
@@ -304,17 +318,29 @@ GARBAGE = ["", "I'd rather not.", "{}", "[]", "null", '{"colour": 7}', '{"summar
 @every_preset
 @pytest.mark.parametrize("said", GARBAGE)
 async def test_unusable_replies_are_survived_and_counted(preset: str, said: str, turns: tuple[Turn, ...]) -> None:
-    """A backbone that only talks rubbish: evidence is still sound, and a step that fell back says so."""
+    """A backbone that only talks rubbish: evidence is still sound, or the question an error, and what fell back says
+    so, at a question as in the build."""
     log = Log()
     backend = Bent(Embedder(Hashing(64)), reply=lambda call: said)
     system = await feed(new(preset, backend, log=log), turns)
-    built = backend.calls
     counted = sum(count for name, count in system.stats().items() if "fallback" in name or "failed" in name)
-    assert not built or counted or any("fallback" in event["kind"] for event in log)
-    for evidence in (await ask(system)).values():
-        check(evidence, turns)
-    if backend.calls > built:
-        assert any("fallback" in event["kind"] for event in log)
+    assert not backend.calls or counted or any("fallback" in event["kind"] for event in log)
+    for question in QUESTIONS:
+        before = backend.calls
+        log.clear()
+        found = await asked_or_refused(system, question)
+        told = any("fallback" in event["kind"] for event in log)
+        if isinstance(found, Evidence):
+            check(found, turns)
+            told = told or tells_of_fallback(found.trace)
+        assert told or backend.calls == before
+
+
+def tells_of_fallback(trace: Any) -> bool:
+    """Some entry of a record's trace, at any depth, counts a fallback."""
+    if isinstance(trace, dict):
+        return any(("fallback" in name and bool(part)) or tells_of_fallback(part) for name, part in trace.items())
+    return isinstance(trace, list) and any(map(tells_of_fallback, trace))
 
 
 @every_preset
@@ -328,10 +354,20 @@ async def test_some_unusable_replies(preset: str, longer: tuple[Turn, ...]) -> N
     runs = []
     for _ in range(2):
         backend = Bent(Embedder(Hashing(64)), reply=damaged)
-        runs.append(await ask(await feed(new(preset, backend, talk="sample-1"), longer), LONGER_QUESTIONS))
+        system = await feed(new(preset, backend, talk="sample-1"), longer)
+        runs.append([await asked_or_refused(system, question) for question in LONGER_QUESTIONS])
     assert runs[0] == runs[1]
-    for evidence in runs[0].values():
-        check(evidence, longer)
+    for evidence in runs[0]:
+        if isinstance(evidence, Evidence):
+            check(evidence, longer)
+
+
+async def asked_or_refused(system: MemorySystem, question: Question) -> Evidence | str:
+    """The evidence, or the message of the error that an unusable reply to an agent is."""
+    try:
+        return (await ask(system, [question]))[question.id]
+    except ParseError as error:
+        return str(error)
 
 
 @every_preset
@@ -355,6 +391,44 @@ async def test_a_failed_call_is_an_error(preset: str, longer: tuple[Turn, ...]) 
     for name in sorted(used):
         with pytest.raises(BackendError, match="no route"):
             await run(name)
+
+
+@every_preset
+async def test_nothing_is_called_after_a_failed_build(preset: str, longer: tuple[Turn, ...]) -> None:
+    """Whatever call fails, and whatever runs beside it: once what was started is cancelled, as the harness does, no call
+    is made and none is under way."""
+    backend = Bent(Embedder(Hashing(64)))
+    await feed(new(preset, backend, talk="sample-1"), longer)
+    for fatal in {1, 2, 3, backend.calls // 2, backend.calls} & set(range(1, backend.calls + 1)):
+        await fails_at(fatal, preset, longer)
+
+
+async def fails_at(fatal: int, preset: str, turns: Sequence[Turn]) -> None:
+    made = 0
+
+    def reply(call: Call) -> Exception | None:
+        nonlocal made
+        made += 1
+        return BackendError("no route", transient=False) if made == fatal else None
+
+    backend = Bent(Embedder(Hashing(64)), reply, shuffling)
+    system = new(preset, backend, talk="sample-1")
+    with pytest.raises(BackendError):
+        await feed(system, turns, ahead=5)
+    started = list(system.started())
+    for task in started:
+        task.cancel()
+    await asyncio.gather(*started, return_exceptions=True)
+    calls, running = backend.calls, [task for task in asyncio.all_tasks() if "_drain" not in repr(task)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert backend.calls == calls
+    assert running == [asyncio.current_task()]
+
+
+LONG = 300
+LONG_STEPS = {"memgpt": "evictions", "amem": "evolutions", "amem_legacy": "evolutions", "mem0": "updated"}
+"""What a conversation of that many turns must have brought about, by preset, for the test to be worth its name."""
 
 
 def long_talk(size: int) -> list[Turn]:

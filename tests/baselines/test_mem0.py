@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -184,6 +185,27 @@ def test_an_integer_id_is_read_but_not_asked_for() -> None:
     assert parse_reply(MEM0_UPDATE, value, Reply(text)).memory[0].id == 0
     schema = MEM0_UPDATE.schema()
     assert schema["$defs"]["UpdateEntry"]["properties"]["id"]["type"] == "string"
+
+
+@pytest.mark.parametrize(
+    ("sloppy", "counted"),
+    [
+        ('{"id": "1", "event": "DELETE"}', "skipped_empty_text"),
+        ('{"id": "1", "text": null, "event": "NOOP"}', "skipped_empty_text"),
+        ('{"id": "1", "text": "Ada left"}', "skipped_unknown_event"),
+        ('{"id": "1", "text": "Ada left", "event": null}', "skipped_unknown_event"),
+        ('{"id": null, "text": "Ada left", "event": "DELETE"}', "skipped_unknown_id"),
+        ('{"id": null, "text": "Ada left", "event": "ADD", "old_memory": null}', "added"),
+        ("{}", "skipped_empty_text"),
+    ],
+)
+async def test_a_sloppy_entry_costs_itself_alone(sloppy: str, counted: str) -> None:
+    text = '{"memory": [{"id": "0", "text": "Ada moved", "event": "ADD", "old_memory": ""}, ' + sloppy + "]}"
+    reply = parse_reply(MEM0_UPDATE, UpdateInput(("a",), ("Ada moved",), "1 May"), Reply(text))
+    store = Store("Ada", 64)
+    await store.apply(reply.memory, [], MAY, EMBEDDER)
+    assert store.entries[0].text == "Ada moved"
+    assert store.counts == Counter(["added", counted])
 
 
 async def test_unusable_replies_are_counted_and_logged(turns: tuple[Turn, ...]) -> None:

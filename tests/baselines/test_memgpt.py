@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.extractive import FUNCTIONS
-from baselines.extractive.memgpt import search_words
+from baselines.extractive.memgpt import _dated, search_words
 from baselines.memgpt import INSTRUCTION, MemGPT
 from baselines.memgpt_functions import Functions
-from baselines.memgpt_memory import Archival, Core, Recall, pack, sources, split_tokens
+from baselines.memgpt_memory import Archival, Core, Recall, pack, sources, split_at_space
 from baselines.memgpt_queue import Message, event, evictable, page_of, summary
 from baselines.tasks.memgpt import MEMGPT_STEP, MEMGPT_SUMMARISE, PRESSURE, TOOLS
 from memfly.embed import Embedder, Hashing
-from memfly.errors import BackendError, ConfigError
+from memfly.errors import BackendError, ConfigError, ParseError
 from memfly.llm.client import LLM
 from memfly.llm.extractive import Extractive
 from memfly.system import Services
@@ -159,7 +159,7 @@ def test_the_functions_offered() -> None:
 
 @given(st.text(max_size=3000))
 def test_splitting_loses_nothing_but_space(text: str) -> None:
-    pieces = list(split_tokens(text, 20))
+    pieces = list(split_at_space(text, 20))
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert all(count_tokens(piece) <= 22 for piece in pieces if " " in piece)
 
@@ -369,10 +369,6 @@ async def test_unusable_replies_are_counted(turns: tuple[Turn, ...]) -> None:
     log = Log()
     system = await build(Scripted(memgpt_step=lambda value: "hm"), turns, log=log)
     assert system.stats()["step_fallback"] == len(log.of("step_fallback")) == 3
-    evidence = await system.recall(QUESTION)
-    assert evidence.answer == ""
-    assert evidence.trace["step_fallback"] == 1
-    assert set(evidence.turn_ids) == {turn.id for turn in turns}
     with pytest.raises(BackendError):
         await build(Scripted(memgpt_step=lambda value: BackendError("x", transient=True)), turns)
     llm = Scripted(memgpt_step=lambda value: QUIET, memgpt_summarise=lambda value: "no")
@@ -381,6 +377,90 @@ async def test_unusable_replies_are_counted(turns: tuple[Turn, ...]) -> None:
 
 
 # -- questions -----------------------------------------------------------------------------------------------------
+
+
+def at_question(*replies: Any) -> Scripted:
+    """Quiet at sessions; at a question one reply after the other."""
+
+    def step(value: Any) -> Any:
+        kinds = [json.loads(message.text).get("type") for message in value.messages]
+        if "question" not in kinds:
+            return QUIET
+        since = value.messages[kinds.index("question") :]
+        return replies[sum(message.role == "assistant" for message in since)]
+
+    return Scripted(memgpt_step=step, memgpt_summarise=lambda value: {"summary": "I saw much."})
+
+
+async def test_an_unusable_reply_to_a_question_is_an_error_and_no_answer(turns: tuple[Turn, ...]) -> None:
+    log = Log()
+    search = call("conversation_search", query="miso", request_heartbeat=True)
+    for replies in (["hm"], [search, "hm"]):
+        system = await build(at_question(*replies), turns, log=log)
+        with pytest.raises(ParseError, match="memgpt_step: no usable reply"):
+            await system.recall(QUESTION)
+    assert len(log.of("step_fallback")) == 2
+    sent = {"content": "", "calls": [*call("send_message", message="Miso")["calls"], *search["calls"]]}
+    evidence = await (await build(at_question(sent, "hm"), turns)).recall(QUESTION)
+    assert (evidence.answer, evidence.trace["step_fallback"], evidence.trace["unanswered"]) == ("Miso", 1, 0)
+
+
+async def test_a_question_that_is_never_answered_is_counted(turns: tuple[Turn, ...]) -> None:
+    """A reply in plain thought, and a search without end: the answer is empty, as the agent left it."""
+    search = call("conversation_search", query="miso", request_heartbeat=True)
+    for replies, capped in (([QUIET], 0), ([search] * 10, 1)):
+        evidence = await (await build(at_question(*replies), turns)).recall(QUESTION)
+        assert (evidence.answer, evidence.trace["unanswered"], evidence.trace["step_cap"]) == ("", 1, capped)
+
+
+async def test_no_alert_follows_an_answer(turns: tuple[Turn, ...]) -> None:
+    """The window passes three quarters with the question: an alert before the answer, but none after it."""
+    sent, rest = call("send_message", message="Miso"), call("send_message", message="I saved what matters.")
+    wordy = replace(QUESTION, text="very " * 300)
+    system = await build(at_question(sent, rest), long_turns(turns, 3, words=310))
+    before = system._agent(system.state, system.counts).tokens()
+    assert before < 0.75 * 8192 < before + 300
+    evidence = await system.recall(wordy)
+    assert (evidence.answer, evidence.trace["pressure_alerts"]) == ("Miso", 0)
+    search = call("conversation_search", query="x")
+    evidence = await (await build(at_question(search, sent), long_turns(turns, 3, words=310))).recall(wordy)
+    assert (evidence.answer, evidence.trace["pressure_alerts"]) == ("Miso", 1)
+
+
+async def test_evidence_holds_all_core_memory_and_results_still_in_view(turns: tuple[Turn, ...]) -> None:
+    """What the agent wrote about itself, and what it searched for while a session was on."""
+
+    def step(value: Any) -> dict[str, Any]:
+        last, sessions = json.loads(value.messages[-1].text), [m for m in value.messages if '"session"' in m.text]
+        if last.get("type") == "question":
+            return call("send_message", message="Miso")
+        if last.get("type") == "session" and len(sessions) == 2:
+            return call("core_memory_append", name="persona", content="Ada's cat is Miso.", request_heartbeat=True)
+        if last.get("type") == "heartbeat":
+            return call("archival_memory_search", query="noted")
+        return QUIET
+
+    backend = Scripted(memgpt_step=step)
+    system = MemGPT(services(backend))
+    await system.state.archival.insert([Passage("Ada noted a bell.", (), "1 May, 2023", datetime(2023, 5, 1))])
+    for turn in turns:
+        await system.observe(turn)
+    await system.finish()
+    shown = [passage.text for passage in (await system.recall(QUESTION)).passages]
+    assert any(text.startswith("[core memory about myself]") and "Miso" in text for text in shown)
+    assert "Ada noted a bell." in shown
+    plain = await (await build(at_question(call("send_message", message="x")), turns)).recall(QUESTION)
+    assert not any("about myself" in passage.text for passage in plain.passages)
+
+
+async def test_retrieved_texts_rank_first_then_core_memory_then_the_window(turns: tuple[Turn, ...]) -> None:
+    search = call("conversation_search", query="pottery", request_heartbeat=True)
+    evidence = await (await build(at_question(search, call("send_message", message="Lind")), turns)).recall(QUESTION)
+    ranked = [evidence.passages[place] for place in evidence.ranking]
+    assert len(ranked) == len(evidence.passages) == len(set(evidence.ranking))
+    assert ranked[0].turns == ("D2:4",)
+    assert ranked[1].text.startswith("[core memory about the people]")
+    assert ranked[2].turns == ("D3:1",)
 
 
 async def test_a_question_runs_on_a_copy(turns: tuple[Turn, ...]) -> None:
@@ -451,9 +531,10 @@ async def test_save_and_load(turns: tuple[Turn, ...], tmp_path: Path, ingest: An
     embedder = Embedder(Hashing(64))
     made = Services(LLM(Extractive(embedder, FUNCTIONS)), embedder, "ada-ben", ("Ada", "Ben"))
     system = MemGPT(made, ingest=ingest)
-    for turn in (replace(turns[0], text="caf\u00e9 \u4f60\u597d \U0001f600"), *turns[1:]):
+    for turn in (*long_turns(turns, 7), replace(turns[0], session=8, text="caf\u00e9 \u4f60\u597d \U0001f600")):
         await system.observe(turn)
     await system.finish()
+    assert system.state.hidden or ingest == "insert"  # an eviction and its summary are part of what is saved
     system.save(tmp_path)
     again = MemGPT(made, ingest=ingest)
     again.load(tmp_path)
@@ -479,6 +560,30 @@ async def test_without_a_model_it_saves_under_pressure_and_searches(turns: tuple
     assert "D1:1" in evidence.turn_ids
     assert evidence.answer
     assert evidence == await system.recall(Question("q", "ada-ben", "What did Ada adopt?"))
+
+
+async def test_without_a_model_all_turns_of_a_chunk_found_are_read(turns: tuple[Turn, ...]) -> None:
+    """The answer is in the second turn of a chunk of two."""
+    embedder = Embedder(Hashing(64))
+    system = MemGPT(
+        Services(LLM(Extractive(embedder, FUNCTIONS)), embedder, "ada-ben", ("Ada", "Ben")), ingest="insert"
+    )
+    first, second = turns[:2]
+    await system.observe(replace(first, text="Nice to see you."))
+    await system.observe(replace(second, text="I adopted a grey dog called Pongo."))
+    await system.finish()
+    assert [entry.turns for entry in system.state.archival.entries] == [("D1:1", "D1:2")]
+    evidence = await system.recall(Question("q", "ada-ben", "What did Ben adopt?"))
+    assert evidence.answer is not None
+    assert "dog" in evidence.answer
+
+
+def test_lines_of_results_go_under_their_dates() -> None:
+    lines = ["9:00 am on 1 May, 2024 | Ada: one | two", "Ben: three", "1 May, 2024 | Ada: four", "", "Ben: in 2024"]
+    assert _dated(lines) == [
+        "9:00 am on 1 May, 2024 | Ada: one | two", "9:00 am on 1 May, 2024 | Ben: three", "1 May, 2024 | Ada: four",
+        "1 May, 2024 | Ben: in 2024",
+    ]  # fmt: skip
 
 
 def test_search_words_prefer_long_words_to_names() -> None:

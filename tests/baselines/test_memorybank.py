@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -201,7 +202,7 @@ async def test_recall_while_the_conversation_goes_on() -> None:
     one = [replace(one[0], text="Miso the grey cat"), replace(one[1], text="grey cats sleep")]
     two = [replace(two[0], text="Miso the grey cat again"), replace(two[1], text="yes")]
     frozen = await build([*one, *two])
-    chat = await build([*one, *two], recall_updates="chat", k=1)
+    chat = await build([*one, *two], recall_updates="chat", forgetting="code", chat_k=1)
     assert [(m.strength, m.last_recall) for m in frozen.memories if not m.summary] == [(1, ""), (1, "")]
     assert [(m.strength, m.last_recall) for m in chat.memories if not m.summary] == [(2, "2024-01-06"), (1, "")]
     assert chat.memories[0].passage == frozen.memories[0].passage
@@ -223,6 +224,23 @@ async def test_survival_on_locomo(locomo10_data: Dataset) -> None:
 def test_wrong_options_are_named(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"method.{next(iter(options))}"):
         MemoryBank(services(Scripted()), **options)
+
+
+def test_strengths_that_nothing_would_read_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"method\.recall_updates: chat .* method\.forgetting=none"):
+        MemoryBank(services(Scripted()), recall_updates="chat")
+
+
+async def test_k_is_read_by_questions_only(turns: tuple[Turn, ...], tmp_path: Path) -> None:
+    """So that runs with another k share one memory, also where the conversation recalls."""
+    assert "k" in MemoryBank.recall_options
+    kept = []
+    for k in (1, 5):
+        system = await build(turns, recall_updates="chat", forgetting="code", k=k)
+        (tmp_path / str(k)).mkdir()
+        system.save(tmp_path / str(k))
+        kept.append((tmp_path / str(k) / "memory.json").read_text())
+    assert kept[0] == kept[1]
 
 
 # -- without a model -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,31 @@ async def test_dense_chunks(turns: tuple[Turn, ...]) -> None:
 def test_wrong_options_are_named(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"method.{next(iter(options))}"):
         Rag(services(Scripted()), **options)
+
+
+async def test_a_loaded_memory_is_indexed_once(turns: tuple[Turn, ...], tmp_path: Path) -> None:
+    """The first questions come together; a failed attempt is no obstacle to the next."""
+    system = await build(turns, retriever="dense")
+    system.save(tmp_path)
+    loaded = Rag(services(Scripted()), retriever="dense")
+    loaded.load(tmp_path)
+    real, built = loaded._build_index, 0
+
+    async def counting() -> Any:
+        nonlocal built
+        built += 1
+        await asyncio.sleep(0)
+        if built == 1:
+            raise ConfigError("no model")
+        return await real()
+
+    loaded._build_index = counting  # type: ignore[method-assign]
+    asked = question("Where is the piano?")
+    with pytest.raises(ConfigError):
+        await loaded.recall(asked)
+    found = await asyncio.gather(*(loaded.recall(asked) for _ in range(16)))
+    assert built == 2
+    assert found == [await system.recall(asked)] * 16
 
 
 async def test_notes_without_a_model(turns: tuple[Turn, ...]) -> None:

@@ -120,6 +120,14 @@ async def test_a_label_is_found_in_a_reply_that_is_no_json() -> None:
     assert "break_fallback" not in system.stats()
 
 
+@pytest.mark.parametrize("reply", ['{"colour": 5}', "I see 5 people.", "[4]", "The 5 of them chat."])
+async def test_a_number_that_is_no_label_is_none(reply: str) -> None:
+    log = Log()
+    system = await build(paragraphs(*[100] * 10), Scripted(read_break=lambda value: reply), log=log)
+    assert page_sizes(system) == [6, 4]
+    assert system.stats()["break_fallback"] == len(log.of("break_fallback")) == 2
+
+
 async def test_what_the_break_prompt_shows() -> None:
     llm = Scripted(read_break=lambda value: {"label": 3 if value.labels[0] != 3 else 9, "reason": ""})
     turns = paragraphs(*[100] * 12)
@@ -265,6 +273,12 @@ def test_look_up_prompts_number_pages_from_zero() -> None:
     assert "<Page 0>\ngist a\n<Page 1>\ngist b" in READ_LOOK_UP.render(value)
     assert "Choose 1 to 5 pages" in READ_LOOK_UP.render(value)
     assert "so far: 1. Pages left to choose: 4" in READ_NEXT_PAGE.render(value)
+
+
+@pytest.mark.parametrize("options", [{"word_limit": 349}, {"tail_words": 601}])
+def test_pages_that_would_all_be_the_last_one_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"method\.tail_words: .* is above word_limit"):
+        ReadAgent(services(Scripted()), **options)
 
 
 @pytest.mark.parametrize("options", [{"look_up": "X"}, {"pages": 0}, {"word_limit": 0}])
