@@ -44,7 +44,7 @@ class AgenticRag(MemorySystem):
     """Turns in a vector index, searched in a loop of at most `steps` steps, the last of which may only answer."""
 
     recall_options: ClassVar[frozenset[str]] = frozenset({"steps", "k", "context_turns"})
-    tasks = (RAG_STEP, RAG_LAST_STEP)
+    recall_tasks = (RAG_STEP, RAG_LAST_STEP)
 
     def __init__(
         self, services: Services, *, steps: int = 5, k: int = 5, context_turns: int = 0, embed_date: bool = True

@@ -78,7 +78,8 @@ class AMem(MemorySystem):
     """A-MEM on one conversation. Options and their sources are in conf/method/amem.yaml."""
 
     recall_options: ClassVar[frozenset[str]] = frozenset({"k", "link_limit", "linked_notes", "repeat_notes"})
-    tasks = (AMEM_ANALYSE, AMEM_EVOLVE, AMEM_LINK, AMEM_KEYWORDS)
+    tasks = (AMEM_ANALYSE, AMEM_EVOLVE, AMEM_LINK)
+    recall_tasks = (AMEM_KEYWORDS,)
 
     def __init__(
         self,

@@ -73,7 +73,8 @@ class ReadAgent(MemorySystem):
 
     version = 2
     recall_options: ClassVar[frozenset[str]] = frozenset({"look_up", "pages"})
-    tasks: ClassVar[tuple[Task[Any, Any], ...]] = (READ_BREAK, READ_GIST, READ_LOOK_UP, READ_NEXT_PAGE)
+    tasks: ClassVar[tuple[Task[Any, Any], ...]] = (READ_BREAK, READ_GIST)
+    recall_tasks: ClassVar[tuple[Task[Any, Any], ...]] = (READ_LOOK_UP, READ_NEXT_PAGE)
 
     def __init__(
         self,
