@@ -126,7 +126,19 @@ def summarise_run(
             "build_calls": {role: fields["calls"] for role, fields in counts([i.calls for i in infos]).items()},
         },
         "errors": _error_kinds(records),
+        "questions_with": _marks(answered),
     }
+
+
+def _marks(answered: Sequence[AnswerRecord]) -> dict[str, int]:
+    """Questions that were answered, but not as meant: by kind, how many. A blank answer scores 0 like a wrong one; a
+    fallback is a reply of the reading side that could not be used, as the systems' traces name it."""
+    found = {"blank_answer": sum(not (record.prediction or "").strip() for record in answered)}
+    for record in answered:
+        for name, value in record.trace.items():
+            if value and (name.endswith("fallback") or name == "unanswered"):
+                found[name] = found.get(name, 0) + 1
+    return {name: count for name, count in sorted(found.items()) if count}
 
 
 def _cell(cell: Cell, shown: Sequence[str]) -> dict[str, Any]:
@@ -219,6 +231,8 @@ def _facts(summary: Mapping[str, Any]) -> list[str]:
     ]
     if summary["model"]:
         lines.append(bill_line(summary["process"]["paid"], summary["n_questions"]))
+    if summary["questions_with"]:
+        lines.append("- questions with: " + ", ".join(f"{name} {n}" for name, n in summary["questions_with"].items()))
     if summary["n_unscorable"]:
         lines.append(
             f"- the original scorer crashes on {summary['n_unscorable']} questions: they have no score and are in no "

@@ -153,3 +153,18 @@ def test_where_the_original_scorer_crashes_is_no_error_and_hides_no_refusal() ->
     assert "errors 1 (answer: BackendError 1)" in text
     assert summary(RECORDS)["n_unscorable"] == 0
     assert "crashes" not in table(summary(RECORDS))
+
+
+def test_blank_answers_and_reading_side_fallbacks_are_counted_by_question() -> None:
+    records = [
+        record(0, 4, " "),
+        record(1, 4, "a dog", trace={"parse_fallback": True, "rounds": [{"parse_fallback": True}], "stop": "rounds"}),
+        record(2, 4, "a dog", trace={"step_fallback": 2, "unanswered": 0}),
+        record(3, 4, "", trace={"unanswered": 1, "parse_fallback": True}),
+        record(4, 4, None),
+    ]
+    made = summary(records)
+    assert made["questions_with"] == {"blank_answer": 2, "parse_fallback": 2, "step_fallback": 1, "unanswered": 1}
+    line = "- questions with: blank_answer 2, parse_fallback 2, step_fallback 1, unanswered 1"
+    assert line in table(made | {"process": {}}).splitlines()
+    assert "questions with" not in table(summary(RECORDS) | {"process": {}})
