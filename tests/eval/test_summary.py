@@ -167,4 +167,4 @@ def test_blank_answers_and_reading_side_fallbacks_are_counted_by_question() -> N
     assert made["questions_with"] == {"blank_answer": 2, "parse_fallback": 2, "step_fallback": 1, "unanswered": 1}
     line = "- questions with: blank_answer 2, parse_fallback 2, step_fallback 1, unanswered 1"
     assert line in table(made | {"process": {}}).splitlines()
-    assert "questions with" not in table(summary(RECORDS) | {"process": {}})
+    assert "- questions with" not in table(summary(RECORDS) | {"process": {}})
