@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.comparable import check_comparable
+from eval.memories import built
 from eval.published import ABLATION, AMEM_ABLATION, MAIN
 from eval.records import counts
 from eval.report.model import Cell, Column, Row, Table
-from eval.runs import Group, Run, build_costs, grouped
+from eval.runs import Group, Run, grouped
 from eval.tables import row_labels, section_title
 from memfly.errors import DataError
 
@@ -81,17 +82,17 @@ def costs(run: Run) -> dict[str, float | None]:
         "shown": sum(answered) / len(answered) if answered else None,
         "n": float(n),
     }
-    builds = build_costs(run)
+    builds = built(run.folder / "events.jsonl")
     if len(builds) < len({record.conversation for record in run.records}):
         return found | dict.fromkeys(("build_calls", "build_prompt", "build_completion", "build_s", "notes"))
-    built = _total(counts([info["calls"] for info in builds.values()]))
-    stored = [info["stats"].get("notes") for info in builds.values()]
+    made = _total(counts([info.calls for info in builds.values()]))
+    stored = [info.stats.get("notes") for info in builds.values()]
     return found | {
-        "build_calls": built["calls"] / turns,
-        "build_prompt": built["prompt_tokens"] / turns,
-        "build_completion": built["completion_tokens"] / turns,
-        "build_s": sum(float(info["build_s"]) for info in builds.values()),
-        "notes": sum(stored) / turns if all(s is not None for s in stored) else None,
+        "build_calls": made["calls"] / turns,
+        "build_prompt": made["prompt_tokens"] / turns,
+        "build_completion": made["completion_tokens"] / turns,
+        "build_s": sum(info.build_s for info in builds.values()),
+        "notes": sum(s for s in stored if s is not None) / turns if None not in stored else None,
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from eval.categories import Category
 from eval.controls import Item
-from eval.records import AnswerRecord, read_answers, read_lines
+from eval.records import AnswerRecord, read_answers
 from eval.scoring.aggregate import counted_scores
 from eval.scoring.protocol import Protocol, Scores
 from eval.stats import average_seeds
@@ -27,12 +27,13 @@ ADVERSARIAL_ONLY = ("refused", "refused_tolerant")
 """Read in category 5 alone: elsewhere a refusal is a miss, which F1 already says."""
 
 
-_NEEDED: Mapping[str, frozenset[str]] = {
-    "summary.json": frozenset(
-        "method backbone seed data prompt_set protocol mode n_questions n_unscored status".split()
-    ),
-    "manifest.json": frozenset({"identity", "config", "data"}),
+_TEXTS = ("method", "backbone", "prompt_set", "protocol", "mode", "status")
+_NUMBERS = ("seed", "n_questions", "n_unscored", "n_error")
+_NEEDED: Mapping[str, Mapping[str, type]] = {
+    "summary.json": {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, int), "data": dict},
+    "manifest.json": dict.fromkeys(("identity", "config", "data"), dict),
 }
+"""What a run's files must hold, and as what."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def load_run(folder: Path | str, *, finished: bool = True) -> Run:
         except ValueError as error:
             raise DataError(f"{folder / name}: not JSON ({error}); run it again to write it anew") from None
     for name, keys in _NEEDED.items():
-        if not isinstance(files[name], dict) or not keys <= files[name].keys():
+        if not isinstance(files[name], dict) or not all(isinstance(files[name].get(k), t) for k, t in keys.items()):
             raise DataError(f"{folder / name}: not written by `memfly run`, or by another version of it; run it again")
     run = Run(folder, files["summary.json"], files["manifest.json"])
     if finished and (run.summary.get("status") != "finished" or run.summary.get("n_unscored")):
@@ -291,22 +292,3 @@ def score_records(records: Sequence[AnswerRecord], scorer: Protocol) -> RunScore
 def items(run: Run) -> list[Item]:
     """The run's questions as controls need them; no data file is read."""
     return [Item(r.id, r.question, r.answer, r.trap, Category(r.category)) for r in run.records]
-
-
-def build_costs(run: Run) -> dict[str, dict[str, Any]]:
-    """Conversation -> what is stored about its memory's build (`calls` by role, `build_s`, `stats`), whoever built it.
-
-    Empty for conversations whose memory is no longer under the run's root.
-    """
-    prints: dict[str, str] = {}
-    for event in read_lines(run.folder / "events.jsonl"):
-        if event.get("kind") in ("build_start", "memory_reused"):
-            prints[str(event["conversation"])] = str(event["fingerprint"])
-    found = {}
-    for conversation, fingerprint in prints.items():
-        path = run.folder.parent / "memory" / fingerprint / "info.json"
-        try:
-            found[conversation] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-    return found

@@ -15,7 +15,7 @@ import pandas as pd
 from eval.categories import Category
 from eval.config import DataConfig
 from eval.locomo import Dataset, load
-from eval.records import AnswerRecord
+from eval.records import AnswerRecord, write_atomic
 from eval.runs import Run, score_records
 from eval.scoring.protocol import Protocol
 from memfly.errors import DataError
@@ -100,7 +100,7 @@ def write(run: Run, dataset: Dataset, protocol: Protocol, to: Path) -> int:
     frame[numbers] = frame[numbers].astype("float64")
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
-        frame.to_parquet(to, index=False)
+        write_atomic(to, frame.to_parquet(None, index=False))
     except OSError as error:
         raise DataError(f"slices: cannot write {to}: {error.strerror or error}") from None
     return len(frame)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -10,9 +9,11 @@ from pathlib import Path
 from eval.audit import audit_for
 from eval.categories import Category
 from eval.compare import compare_groups, to_csv, to_json, to_markdown
+from eval.records import write_atomic
 from eval.runs import Run, grouped, load_run
 from eval.scoring import MODES, PROTOCOLS, Protocol, protocol
 from memfly.errors import DataError
+from scripts.parser import Parser, at_least
 
 
 def main(arguments: list[str]) -> int:
@@ -22,6 +23,8 @@ def main(arguments: list[str]) -> int:
     runs = [load_run(folder) for folder in chosen.runs]
     audit = audit_for(runs, chosen.audit)
     scorer = scorer_for(runs, chosen.protocol, chosen.mode)
+    if chosen.json == chosen.csv == "-":
+        raise DataError("compare: --json and --csv cannot both go to standard output; give one of them a file")
     report = compare_groups(
         grouped(runs),
         scorer,
@@ -56,13 +59,13 @@ def _give(text: str, where: str) -> None:
         print(text, end="")
         return
     try:
-        Path(where).write_text(text, encoding="utf-8")
+        write_atomic(Path(where), text)
     except OSError as error:
         raise DataError(f"cannot write {where}: {error.strerror}; name a file in a folder that exists") from None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="memfly compare", description=__doc__)
+def _parser() -> Parser:
+    parser = Parser(prog="memfly compare", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders; the first is the reference")
     parser.add_argument("--metric", default="f1", help="f1, bleu1, evidence_recall, evidence_hit, refused, fooled ...")
     parser.add_argument("--protocol", choices=PROTOCOLS, help="default: the one the runs were made with")
@@ -74,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=[category.label for category in Category],
         help="test only these categories: a smaller family has more power",
     )
-    parser.add_argument("--alpha", type=float, default=0.05)
+    parser.add_argument("--alpha", type=at_least(0), default=0.05)
     parser.add_argument(
         "--audit", metavar="FILE", help="leave out the questions whose gold answer this file says is wrong"
     )

@@ -22,13 +22,15 @@ from eval.scoring.aggregate import AVERAGE, Cell
 from eval.scoring.protocol import as_text
 from eval.summary import score_run, write_scores
 from memfly.errors import ConfigError, DataError
+from scripts.parser import Parser
+from scripts.run import compose
 
 
 def main(arguments: list[str]) -> int:
     parser = _parser()
     chosen = parser.parse_intermixed_args(arguments)
     if (chosen.run is None) == (chosen.pairs is None):
-        raise DataError("score: name a run folder, or --pairs FILE")
+        raise DataError("score: name a run folder or --pairs FILE, one of the two")
     if chosen.pairs is not None:
         return _pairs(chosen)
     if chosen.out is not None:
@@ -179,28 +181,14 @@ def _judge(run: Run, chosen: argparse.Namespace) -> int:
 
 def judge_config(overrides: Sequence[str]) -> dict[str, object]:
     """The `llm` part of the configuration that Hydra composes from overrides such as llm=gpt-4o-mini llm.base_url=..."""
-    from hydra import compose, initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     other = next((item for item in overrides if item.lstrip("+~").split("=")[0].split(".")[0] != "llm"), None)
     if other is not None:
         raise ConfigError(f"--judge {other}: takes llm=NAME and llm.KEY=VALUE only")
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_module("conf", version_base="1.3"):
-            composed = compose("config", overrides=list(overrides))
-        plain = OmegaConf.to_container(composed.llm, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(f"--judge {' '.join(overrides)}: {' '.join(str(error).split())[:300]}") from None
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return dict(compose(list(overrides))["llm"])
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="memfly score", description=__doc__)
+def _parser() -> Parser:
+    parser = Parser(prog="memfly score", description=__doc__)
     add = parser.add_argument
     add("run", nargs="?", metavar="RUN", help="folder of a finished run")
     add("--pairs", type=Path, metavar="FILE", help="JSON lines with prediction, reference, category instead of a run")

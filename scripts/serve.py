@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import shlex
 import sys
@@ -12,11 +11,12 @@ from pathlib import Path
 from memfly.errors import ConfigError
 from memfly.llm import vllm_server
 from memfly.llm.config import OpenAIConfig, llm_config
+from scripts.parser import Parser
 from scripts.run import compose
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="memfly serve", description=__doc__)
+    parser = Parser(prog="memfly serve", description=__doc__)
     parser.add_argument(
         "preset", help="an llm preset that vLLM can serve: qwen3-8b, qwen3-14b, or openai llm.model=NAME"
     )

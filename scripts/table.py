@@ -10,12 +10,14 @@ from eval import costs, sweeps
 from eval.audit import audit_for
 from eval.control_table import make as make_controls
 from eval.published import PUBLISHED, Published, load_published
+from eval.records import write_atomic
 from eval.report import FORMATS, Table
 from eval.runs import Run, discover, load_run, where
 from eval.scoring import MODES, PROTOCOLS, protocol
 from eval.tables import LAYOUTS, TITLES, Choices, fitting, make
 from memfly.errors import DataError
 from scripts.compare import scorer_for
+from scripts.parser import Parser
 
 KINDS = (*LAYOUTS, "sensitivity", "efficiency", "controls")
 
@@ -29,7 +31,7 @@ def main(arguments: list[str]) -> int:
     else:
         try:
             chosen.out.parent.mkdir(parents=True, exist_ok=True)
-            chosen.out.write_text(text, encoding="utf-8")
+            write_atomic(chosen.out, text)
         except OSError as error:
             raise DataError(f"--out {chosen.out}: cannot write it ({error.strerror})") from None
         print(chosen.out)
@@ -91,8 +93,8 @@ def _published(chosen: argparse.Namespace) -> Published:
     return load_published(chosen.published or PUBLISHED)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="memfly table", description=__doc__)
+def _parser() -> Parser:
+    parser = Parser(prog="memfly table", description=__doc__)
     add = parser.add_argument
     add("kind", choices=KINDS)
     add("runs", nargs="*", metavar="RUN", help="run folders; default: all finished runs under --root that fit")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+from eval.records import write_atomic
 from eval.report.model import Cell, Table
 from memfly.errors import DataError
 
@@ -30,7 +32,10 @@ def draw(table: Table, path: Path, *, grid: bool) -> list[Path]:
         target = path.with_name(path.name.removesuffix(".png").removesuffix(".pdf") + ending)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            drawing.savefig(target, dpi=200, metadata={"CreationDate": None} if ending == ".pdf" else None)
+            content = io.BytesIO()
+            dated = {"CreationDate": None} if ending == ".pdf" else None
+            drawing.savefig(content, format=ending[1:], dpi=200, metadata=dated)
+            write_atomic(target, content.getvalue())
         except OSError as error:
             raise DataError(f"--figure {target}: cannot write it ({error.strerror})") from None
         written.append(target)

@@ -68,7 +68,7 @@ def test_score_pairs(tmp_path: Path, memfly: Command) -> None:
     _refused(memfly("score", "--pairs", pairs, "--protocol", "amem", "--out", out), f"{pairs}:1: no 'reference'")
     assert not out.exists(), "nothing is written when a line is bad"
     _refused(memfly("score", "--pairs", pairs), "which protocol")
-    _refused(memfly("score"), "name a run folder, or --pairs")
+    _refused(memfly("score"), "name a run folder or --pairs")
     _refused(memfly("score", tmp_path), "no summary.json")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from eval.categories import Category
 from eval.locomo import LOCOMO10_SHA256
+from eval.memories import BuildInfo
 from eval.records import AnswerRecord, ItemError, write_answers
 from eval.scoring import protocol
 from eval.summary import summarise_run
@@ -136,16 +137,21 @@ def write_run(
 
 
 def write_memory(run: Path, conversations: Sequence[str], *, calls: int, seconds: float, notes: int) -> None:
-    """What the memory store and the event log hold about each conversation's memory."""
+    """What the event log holds about each conversation's memory."""
     with (run / "events.jsonl").open("a", encoding="utf-8") as events:
         for name in conversations:
-            fingerprint = stable_hash([run.name, name], 24)
-            events.write(json.dumps({"kind": "build_start", "conversation": name, "fingerprint": fingerprint}) + "\n")
-            folder = run.parent / "memory" / fingerprint
-            folder.mkdir(parents=True)
             counted = {"ingest": {"calls": calls, "prompt_tokens": 10 * calls, "completion_tokens": calls}}
-            info = {"calls": counted, "build_s": seconds, "stats": {"notes": notes}}
-            (folder / "info.json").write_text(json.dumps(info))
+            info = BuildInfo(
+                fingerprint=stable_hash([run.name, name], 24),
+                system="S",
+                conversation=name,
+                built_by=run.name,
+                calls=counted,
+                stats={"notes": notes},
+                build_s=seconds,
+            )
+            event = {"kind": "build_end", "conversation": name, "info": info.model_dump()}
+            events.write(json.dumps(event) + "\n")
 
 
 def _answered(record: AnswerRecord, prediction: str | None) -> AnswerRecord:
