@@ -45,7 +45,10 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return guarded(_dispatch, list(sys.argv[1:] if argv is None else argv))
+    code = guarded(_dispatch, list(sys.argv[1:] if argv is None else argv))
+    if argv is None and code == 128 + signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is on disk; another Ctrl-C would only break the exit
+    return code
 
 
 def _dispatch(arguments: list[str]) -> int:
