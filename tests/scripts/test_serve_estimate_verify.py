@@ -45,7 +45,7 @@ def test_a_served_model_runs_until_ctrl_c_and_a_run_reuses_it(tmp_path: Path) ->
     assert process.stdout is not None
     try:
         assert (
-            f" serve Qwen/Qwen3-8B --host 127.0.0.1 --port {port} --enable-prompt-tokens-details\n"
+            f" serve Qwen/Qwen3-8B --host 127.0.0.1 --port {port} --enable-prompt-tokens-details"
             in process.stdout.readline()
         )
         line = process.stdout.readline()
