@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -29,13 +28,13 @@ def main(arguments: list[str]) -> int:
     config = llm_config(compose([f"llm={chosen.preset}", *chosen.overrides])["llm"])
     if not isinstance(config, OpenAIConfig):
         raise ConfigError(f"serve: llm={chosen.preset} is no served model; try qwen3-8b or qwen3-14b")
-    print(shlex.join(vllm_server.command_line(config, chosen.port)), flush=True)
+    print(vllm_server.shown(vllm_server.command_line(config, chosen.port)), flush=True)
     server = asyncio.run(vllm_server.start(config, chosen.logs, chosen.port))
     try:
         print(f"serving {config.model} at {server.url}; log {server.log}; Ctrl-C stops it", flush=True)
         while server.exit_code is None:
             time.sleep(1)
-        raise ConfigError(f"serve: the server ended by itself; its log ends: {server.tail()}")
+        raise ConfigError(f"serve: the server {server.post_mortem()}")
     finally:
         server.stop()
 

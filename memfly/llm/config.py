@@ -21,6 +21,12 @@ def _switch(value: Any) -> Any:
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
+def _words(value: Any) -> Any:
+    """A command line's words; YAML reads `--port, 8001` as a number."""
+    numbers = (int, float)
+    return [str(v) if type(v) in numbers else v for v in value] if isinstance(value, list | tuple) else value
+
+
 CacheMode = Annotated[Literal["on", "off", "read_only", "refresh"], BeforeValidator(_switch)]
 """on: read and write. read_only: read; a miss is called but not stored. refresh: call and overwrite. off: no cache."""
 
@@ -146,7 +152,7 @@ class OpenAIConfig(_Sampled):
     """One small call before the first real one, to see that the server does what this configuration asks."""
     serve: Literal["none", "auto"] = "none"
     serve_executable: str = "vllm"
-    serve_args: tuple[str, ...] = ()
+    serve_args: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
     """Passed through: --tensor-parallel-size 2, --data-parallel-size 2, --max-model-len 32768 ... Not part of the cache
     key: where a flag changes the replies (--quantization, --dtype), name it in `revision` as well."""
     serve_timeout_s: float = Field(default=1800.0, gt=0)

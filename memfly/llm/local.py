@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memfly.errors import BackendError, ConfigError
-from memfly.llm.base import Call, Reply, capped
+from memfly.llm.base import Call, Reply, capped, stable_hash
 from memfly.llm.config import LocalConfig
 from memfly.llm.redaction import one_line
 from memfly.llm.wire import bounded_schema, read_reply
@@ -35,6 +35,7 @@ class Local:
         self.path = model_path(config.model)
         if importlib.util.find_spec("xllamacpp") is None:
             raise ConfigError("llm=local needs the package xllamacpp: pip install xllamacpp")
+        self._template = _template(config.chat_template)
         self._workers = ThreadPoolExecutor(config.max_concurrency, thread_name_prefix="local-llm")
         self._server: Any = None
         self._loading = asyncio.Lock()
@@ -49,7 +50,7 @@ class Local:
             "engine": f"xllamacpp {importlib.metadata.version('xllamacpp')}",
             "structured": self.config.structured,
             "context": self.config.context,
-            "chat_template": self.config.chat_template,
+            "chat_template": self._template and stable_hash(self._template, 16),
             "temperature": self.config.temperature,
             "top_p": self.config.top_p,
             "max_tokens": self.config.max_tokens,
@@ -96,8 +97,8 @@ class Local:
         parameters.verbosity = -1
         parameters.warmup = False
         parameters.ui = False
-        if self.config.chat_template is not None:
-            parameters.chat_template = Path(self.config.chat_template).read_text(encoding="utf-8")
+        if self._template is not None:
+            parameters.chat_template = self._template
         try:
             return xllamacpp.Server(parameters)
         except (RuntimeError, ValueError, MemoryError, OSError) as error:
@@ -124,6 +125,14 @@ def model_path(model: str) -> Path:
     if not path.is_file():
         raise ConfigError(f"llm.model: no file {path}; give the path of a GGUF file, or smollm2")
     return path
+
+
+def _template(file: str | None) -> str | None:
+    """The text of `llm.chat_template`, read once: what names the replies is what makes them."""
+    try:
+        return None if file is None else Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"llm.chat_template: cannot read {file}: {one_line(str(error), 120)}") from None
 
 
 def fingerprint(path: Path) -> str:

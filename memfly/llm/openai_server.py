@@ -88,10 +88,16 @@ class OpenAIServer:
         try:
             async with asyncio.timeout(self.config.timeout_s):
                 raw = await self._create(server.url, body)
+            reply = read_reply(raw, call, time.perf_counter() - start)
         except BackendError as error:
-            if error.kind in ("connection", "timeout"):
+            if error.kind in ("connection", "timeout", "server", "protocol"):
                 self.servers.failed(server)
             raise
+        except ConfigError as error:
+            if not self.servers.others(server):
+                raise
+            self.servers.failed(server)  # the others do take the key and know the model: this one is at fault
+            raise BackendError(str(error), transient=True, kind="server") from None
         except TimeoutError:
             self.servers.failed(server)
             raise BackendError(
@@ -100,7 +106,7 @@ class OpenAIServer:
         finally:
             server.in_flight -= 1
         self.servers.well(server)
-        return read_reply(raw, call, time.perf_counter() - start)
+        return reply
 
     async def models(self, url: str | None = None) -> list[str]:
         """Ids of the models a server offers. Raises as `complete` does."""

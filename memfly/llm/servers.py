@@ -1,7 +1,8 @@
 """Which of several servers a call goes to: one conversation stays on one server, so that its prefix cache hits.
 
-A server that fails twice in a row rests for a while and must pass a health check before it is used again; a single
-failure is often just an idle connection that was closed. Nothing here retries.
+A server that fails twice in a row rests for a while; then, if a health check finds it well, one call is its trial. Each
+failed trial makes the rest longer, and only a reply ends it: a broken engine behind a web server still answers health
+checks. A single failure is often just an idle connection that was closed. Nothing here retries.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+
+from memfly.errors import MemflyError
 
 PATIENCE = 2
 
@@ -63,16 +66,26 @@ class Servers:
             return True
         if self.clock() < server.rest_until:
             return False
-        self._rest(server)  # concurrent calls keep off while the check runs
-        if not await self.check(server.url):
-            server.failures += 1
-            self._rest(server)
+        self._rest(server)  # other calls keep off while the check, and after it the trial call, runs
+        if await self._well(server.url):
+            return True
+        server.failures += 1
+        self._rest(server)
+        return False
+
+    async def _well(self, url: str) -> bool:
+        """What the check says. A check that cannot even be made (a refused key, no such page) speaks of this server only."""
+        try:
+            return await self.check(url)
+        except MemflyError:
             return False
-        self.well(server)
-        return True
+
+    def others(self, server: Server) -> bool:
+        """Whether another server is thought well, so that a fault of this one need not end the run."""
+        return any(other.failures < PATIENCE for other in self.servers if other is not server)
 
     def failed(self, server: Server) -> None:
-        """A call could not reach the server."""
+        """A call got no usable response from the server."""
         server.failures += 1
         self._rest(server)
 

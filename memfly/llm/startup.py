@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from memfly.errors import ConfigError, MemflyError
+from memfly.errors import BackendError, ConfigError, MemflyError
 from memfly.llm.base import Backend, Call, Reply
 
 Prepare = Callable[[], Awaitable[tuple[Backend, Mapping[str, Any]]]]
@@ -28,21 +28,30 @@ class Startup:
         self._lock = asyncio.Lock()
         self._inner: Backend | None = None
         self._failure: MemflyError | None = None
+        self._failures = 0
+        self._lasting = False
 
     async def ready(self) -> Backend:
         """The prepared backend. Raises ConfigError when the server cannot do what the configuration asks, and the same
-        again at every later call: it is tried once."""
+        again at every later call. Trouble that may pass fails the calls that waited for this attempt; a later call tries
+        again."""
         if self._inner is None:
+            seen = self._failures
             async with self._lock:
-                if self._failure is not None:
-                    raise ConfigError(str(self._failure))
+                if self._failure is not None and (self._lasting or self._failures > seen):
+                    raise type(self._failure)(str(self._failure))
                 if self._inner is None:
-                    try:
-                        self._inner, self.found = await self._prepare()
-                    except MemflyError as error:
-                        self._failure = error
-                        raise
+                    self._inner, self.found = await self._attempt()
         return self._inner
+
+    async def _attempt(self) -> tuple[Backend, Mapping[str, Any]]:
+        try:
+            return await self._prepare()
+        except MemflyError as error:
+            self._failures += 1
+            self._lasting = not (isinstance(error, BackendError) and error.transient)
+            self._failure = ConfigError(str(error)) if isinstance(error, BackendError) else error
+            raise self._failure from None
 
     async def complete(self, call: Call) -> Reply:
         return await (await self.ready()).complete(call)

@@ -173,7 +173,7 @@ def test_no_secret_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_backbone_that_cannot_work_is_one_line_before_any_question(
     overrides: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memfly.llm.probe.PATIENCE", (0.0,))
+    monkeypatch.setattr("memfly.llm.probe.NOBODY_TRIES", 1)
     with FakeOpenAI() as server:
         base: list[Any] = ["llm=openai", f"llm.base_url={server.url}", "llm.model=fake-model"]
         with pytest.raises(ConfigError) as caught:

@@ -28,7 +28,7 @@ Memfly = Callable[..., tuple[int, str, str]]
 def memfly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Memfly:
     """`memfly run ...` in this process, in a folder of its own: (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("memfly.llm.probe.PATIENCE", (0.0,))
+    monkeypatch.setattr("memfly.llm.probe.NOBODY_TRIES", 1)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def run(*words: str) -> tuple[int, str, str]:

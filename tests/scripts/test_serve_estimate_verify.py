@@ -13,6 +13,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from eval.summary import ESTIMATE
+from memfly.llm import vllm_server
 from memfly.llm.vllm_server import _free_port
 from scripts.cli import main
 from tests.memfly.llm.test_vllm_server import FAKE, gone_soon
@@ -43,7 +44,10 @@ def test_a_served_model_runs_until_ctrl_c_and_a_run_reuses_it(tmp_path: Path) ->
     process = serve("--port", str(port), "--logs", str(tmp_path / "logs"), FAKE_VLLM_PID=str(tmp_path / "pid"))
     assert process.stdout is not None
     try:
-        assert f" serve Qwen/Qwen3-8B --host 127.0.0.1 --port {port}\n" in process.stdout.readline()
+        assert (
+            f" serve Qwen/Qwen3-8B --host 127.0.0.1 --port {port} --enable-prompt-tokens-details"
+            in process.stdout.readline()
+        )
         line = process.stdout.readline()
         assert line.startswith(f"serving Qwen/Qwen3-8B at http://127.0.0.1:{port}/v1; log {tmp_path}/logs/")
         pid = int((tmp_path / "pid").read_text())
@@ -59,6 +63,24 @@ def test_a_served_model_runs_until_ctrl_c_and_a_run_reuses_it(tmp_path: Path) ->
     assert gone_soon(pid)
 
 
+def test_a_run_whose_server_dies_ends_in_one_line_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(vllm_server, "DEFAULT_PORT", _free_port())
+    monkeypatch.setenv("FAKE_VLLM_DIES", "3")
+    served = ("llm=qwen3-8b", "llm.serve=auto", f"llm.serve_executable={FAKE}", "method=no_context", "concurrency=1")
+    words = arguments(tmp_path, *served)
+    assert main(["run", *words]) == 2
+    err = capsys.readouterr().err.splitlines()
+    assert "the server ended with code 7; log " in err[-1]
+    assert err[-1].endswith("start the same run again, it continues where it stopped")
+    monkeypatch.setenv("FAKE_VLLM_DIES", "1000000")
+    GlobalHydra.instance().clear()
+    summary = run(tmp_path, *served).summary
+    assert summary["n_error"] == 0
+    assert summary["process"]["role_totals"]["answer"]["billed_calls"] == summary["n_questions"] - 3
+
+
 def test_a_server_that_does_not_start_or_ends_is_one_line(tmp_path: Path) -> None:
     port = str(_free_port())
     _, err = serve("--port", port, FAKE_VLLM_FAIL="CUDA out of memory").communicate(timeout=60)
@@ -72,7 +94,7 @@ def test_a_server_that_does_not_start_or_ends_is_one_line(tmp_path: Path) -> Non
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert err.startswith("memfly: serve: the server ended by itself; its log ends: ")
+    assert err.startswith("memfly: serve: the server ended with code 9; log ")
 
 
 @pytest.mark.parametrize(

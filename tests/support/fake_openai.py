@@ -46,6 +46,11 @@ def schema_of(body: Body) -> tuple[str, dict[str, Any]]:
     return "unknown", (body.get("structured_outputs") or {}).get("json") or {"type": "object", "properties": {}}
 
 
+def _constrained(body: Body) -> bool:
+    """Whether a request binds the reply to JSON."""
+    return bool(body.get("structured_outputs")) or (body.get("response_format") or {}).get("type", "text") != "text"
+
+
 _TASKS: dict[str, Any] = {}
 
 
@@ -115,7 +120,8 @@ class FakeOpenAI:
 
     `script` is a list of kinds used up in order (then "json"), or a function of (request number, body); it does not
     touch the start-up probe unless `script_probe`. `rates` gives seeded shares of kinds by request and how often it was
-    seen. `reasoning` puts thinking in `reasoning_content` instead of in `<think>` tags, as a reasoning parser does.
+    seen. `reasoning_parser` puts thinking in `reasoning_content` instead of in `<think>` tags; without it a constrained
+    reply has no thinking at all, because the schema binds from the first token, as in vLLM.
     """
 
     def __init__(
@@ -133,6 +139,7 @@ class FakeOpenAI:
         reasoning_parser: bool = False,
         ignores_thinking: bool = False,
         needs_key: str | None = None,
+        health_s: float = 0.0,
     ) -> None:
         self.answer = answer
         self.script = script if callable(script) else _in_order(script)
@@ -146,6 +153,8 @@ class FakeOpenAI:
         self.reasoning_parser = reasoning_parser
         self.ignores_thinking = ignores_thinking
         self.needs_key = needs_key
+        self.health_s = health_s
+        """How long /health takes, as under load."""
         self.requests: list[Body] = []
         """Bodies of all chat requests, in order of arrival, the probe's left out."""
         self.headers: list[dict[str, str]] = []
@@ -229,6 +238,7 @@ class FakeOpenAI:
     ) -> tuple[int, dict[str, str], bytes] | None:
         """(status, headers, body), or None to drop the connection."""
         if path == "/health":
+            await asyncio.sleep(self.health_s)
             return 200, {}, b"{}"
         if self.needs_key and headers.get("authorization") != f"Bearer {self.needs_key}":
             return _error(401, f"Incorrect API key provided: {headers.get('authorization')}", "invalid_api_key")
@@ -292,8 +302,10 @@ class FakeOpenAI:
         if kind == "json" and body.get("tools"):
             return _tool_message(text), "tool_calls"
         thinks = (body.get("chat_template_kwargs") or {}).get("enable_thinking") or self.ignores_thinking
-        if kind == "json" and thinks:
-            kind = "reasoning_field" if self.reasoning_parser else "think"
+        if kind == "json" and thinks and self.reasoning_parser:
+            kind = "reasoning_field"
+        elif kind == "json" and thinks and not _constrained(body):
+            kind = "think"
         thought = 'Let me see: {"draft": true}, or rather'
         content = {
             "fenced": f"Here it is:\n```json\n{text}\n```\nI hope that helps.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,20 @@ def test_files_are_told_apart_by_their_ends(tmp_path: Path) -> None:
     assert len({fingerprint(tmp_path / name) for name in files}) == 3
     (tmp_path / "copy").write_bytes(files["a"])
     assert fingerprint(tmp_path / "copy") == fingerprint(tmp_path / "a")
+
+
+@installed
+def test_a_chat_template_is_known_by_its_text_not_by_its_path(tmp_path: Path) -> None:
+    def identity(name: str, text: str) -> Mapping[str, Any]:
+        (tmp_path / name).write_text(text)
+        return Local(LocalConfig(chat_template=str(tmp_path / name))).identity
+
+    first = identity("one", "{{ messages }}")
+    assert identity("two", "{{ messages }}") == first
+    assert identity("one", "{{ messages[-1] }}") != first
+    assert Local(LocalConfig()).identity["chat_template"] is None
+    with pytest.raises(ConfigError, match=r"llm\.chat_template: cannot read .*none\.jinja"):
+        Local(LocalConfig(chat_template=str(tmp_path / "none.jinja")))
 
 
 @installed
