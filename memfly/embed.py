@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memfly.errors import ConfigError
+from memfly.files import fingerprint
 from memfly.text import words
 
 Vectors = npt.NDArray[np.float32]
@@ -61,6 +62,7 @@ class MiniLM:
         self.path = path
         self._model: Any = None
         self._tokenizer: Any = None
+        self._fingerprint: str | None = None
         self._loading = threading.Lock()
 
     @property
@@ -73,7 +75,14 @@ class MiniLM:
         return self.identity if self._is_long(text) else self._of_short_texts()
 
     def _of_short_texts(self) -> dict[str, Any]:
-        return {"encoder": "all-MiniLM-L6-v2", "path": self.path, "rows": self.rows, "max_tokens": self.max_tokens}
+        own = None if self.path is None else self._content()
+        return {"encoder": "all-MiniLM-L6-v2", "path": own, "rows": self.rows, "max_tokens": self.max_tokens}
+
+    def _content(self) -> str:
+        """A folder of one's own goes by what is in it: the same name may hold other weights tomorrow."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self._folder())
+        return self._fingerprint
 
     def _is_long(self, text: str) -> bool:
         """More than one window. No text has more word pieces than bytes, so most need no tokenizer."""
@@ -144,6 +153,11 @@ class MiniLM:
                     mask[number, : len(ids[position])] = 1
                 with torch.inference_mode():
                     result = model({"input_ids": tokens, "attention_mask": mask})["sentence_embedding"]
+                if result.shape[1] != self.dim:
+                    raise ConfigError(
+                        f"embedder.path: {self.path} makes vectors of {result.shape[1]} numbers, not the {self.dim} of "
+                        "all-MiniLM-L6-v2"
+                    )
                 out[chunk] = result.numpy()[: len(chunk)]
         return out
 

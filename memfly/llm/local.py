@@ -8,7 +8,6 @@ other in a loop and crawl when the cores are shared. The package also opens a po
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib.metadata
 import importlib.util
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from memfly.errors import BackendError, ConfigError
+from memfly.files import fingerprint
 from memfly.llm.base import Call, Reply, capped, stable_hash
 from memfly.llm.config import LocalConfig
 from memfly.llm.redaction import one_line
@@ -133,14 +133,3 @@ def _template(file: str | None) -> str | None:
         return None if file is None else Path(file).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(f"llm.chat_template: cannot read {file}: {one_line(str(error), 120)}") from None
-
-
-def fingerprint(path: Path) -> str:
-    """Hash of a model file's size, first and last MiB: tells files apart without reading gigabytes."""
-    size, part = path.stat().st_size, 1 << 20
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        digest.update(file.read(part))
-        file.seek(max(0, size - part))
-        digest.update(file.read(part))
-    return digest.hexdigest()[:16]

@@ -173,6 +173,15 @@ def test_hashing_is_a_function_of_the_words() -> None:
     assert encoder.identity != Hashing(32).identity
 
 
+def test_a_folder_of_one_s_own_goes_by_its_content(tmp_path: Path) -> None:
+    for name, weights in (("a", "1"), ("b", "1"), ("c", "2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_text(weights)
+    a, b, c = (MiniLM(str(tmp_path / name)).identity for name in "abc")
+    assert a == b != c
+    assert MiniLM().identity["path"] is None
+
+
 def test_a_missing_model_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"embedder\.path: no folder"):
         MiniLM(str(tmp_path / "none")).encode(["x"])

@@ -11,10 +11,11 @@ import pytest
 
 from memfly.embed import Embedder, Hashing
 from memfly.errors import BackendError, ConfigError, ParseError
+from memfly.files import fingerprint
 from memfly.llm.client import LLM
 from memfly.llm.config import LocalConfig, llm_config
 from memfly.llm.ledger import scope
-from memfly.llm.local import Local, fingerprint, model_path
+from memfly.llm.local import Local, model_path
 from memfly.llm.parse import parse_reply
 from memfly.llm.stack import build_llm
 from memfly.tasks.answer import ANSWER, AnswerInput

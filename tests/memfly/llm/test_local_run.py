@@ -52,4 +52,6 @@ def test_smollm2_from_end_to_end(tmp_path: Path) -> None:
 
     again = run(tmp_path, *settings).summary
     assert lasting(again) == lasting(summary)
-    assert again["process"]["paid"]["billed_calls"] == summary["process"]["paid"]["billed_calls"], "asks the model nothing"
+    assert again["process"]["paid"]["billed_calls"] == summary["process"]["paid"]["billed_calls"], (
+        "asks the model nothing"
+    )
