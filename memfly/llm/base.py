@@ -68,7 +68,8 @@ class Reply:
 
     text: str
     finish: str = "stop"
-    """"stop", "length" (cut by the token limit), "unclosed_think", or the server's own word."""
+    """"stop" (whole), "length" (cut by the token limit), "unclosed_think", "refusal", "content_filter", or the server's
+    own word for an end we do not know. Only "stop" is a whole reply."""
     reasoning: str = ""
     usage: Usage = field(default_factory=Usage)
     model: str = ""

@@ -2,7 +2,8 @@
 
 SQLite in WAL mode: several processes and threads may share one file; a reply is committed before it is used, so a kill
 loses none (after a power cut the last ones may be missing, never wrong). Identical calls under way are made once.
-Replies are kept as they came, unusable ones included: a rerun then goes the same way. No request text is stored.
+Replies are kept as they came, unusable ones included: a rerun then goes the same way. Only an empty reply is not kept,
+since that is what a server in trouble sends. No request text is stored.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memfly.errors import ConfigError
+from memfly.errors import BackendError, ConfigError
 from memfly.llm.base import Backend, Call, Reply, stable_hash
 from memfly.llm.config import CacheMode
 from memfly.types import Usage
 
 FILE_NAME = "replies.sqlite"
+BUSY_S = 60.0
+"""How long a process waits for another one to finish writing."""
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS replies (
@@ -52,9 +55,7 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise ConfigError(
-                f"reply cache {self.path}: {error}; make it a file that can be written, or set llm.cache=read_only or off"
-            ) from None
+            raise ConfigError(f"reply cache {self.path}: {error}; {_advice(error)}") from None
 
     def get(self, key: str) -> Reply | None:
         with self._reported(), self._lock:
@@ -79,9 +80,15 @@ class Store:
             self._db.close()
 
 
+def _advice(error: Exception) -> str:
+    if "locked" in str(error) or "busy" in str(error):
+        return f"another process has been writing to it for {BUSY_S:g} s; try again when that has ended"
+    return "make it a file that can be written, or set llm.cache=read_only or off"
+
+
 def _open(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(path, timeout=60, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=NORMAL")
     with db:
@@ -96,7 +103,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
         db.execute(_TABLE)
         return db
     uri = path.absolute().as_uri()
-    db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=60, check_same_thread=False)
+    db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False)
     try:
         db.execute("SELECT 1 FROM replies LIMIT 1")
     except sqlite3.OperationalError:  # WAL needs to write beside the file; a read-only folder has no writer either
@@ -111,16 +118,34 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-class Cache:
-    """The layer. `cache_dir` holds one file shared by all backends and runs."""
+@dataclass
+class _Flight:
+    """A call under way and how many wait for it. The first of them to get its outcome `took` it: that one is billed, or
+    counts the failure; for the others it is as if it had come from the cache."""
 
-    def __init__(self, inner: Backend, cache_dir: Path, mode: CacheMode = "on") -> None:
+    task: asyncio.Task[Reply]
+    waiting: int = 0
+    took: bool = False
+
+
+class Cache:
+    """The layer. `cache_dir` holds one file shared by all backends and runs; `form` gives what is sent with a call to
+    shape its reply (the schema as the server gets it), where that is not the call's own schema."""
+
+    def __init__(
+        self,
+        inner: Backend,
+        cache_dir: Path,
+        mode: CacheMode = "on",
+        *,
+        form: Callable[[Call], Any] = lambda call: call.schema,
+    ) -> None:
         self.inner = inner
         self.mode = mode
+        self.form = form
         self.store = Store(cache_dir / FILE_NAME, read_only=mode == "read_only")
         self._backend = json.dumps(dict(inner.identity), sort_keys=True, ensure_ascii=False)
-        self._flights: dict[str, asyncio.Task[Reply]] = {}
-        self._waiting: dict[str, int] = {}
+        self._flights: dict[str, _Flight] = {}
         self._refreshed: set[str] = set()
 
     @property
@@ -128,8 +153,8 @@ class Cache:
         return self.inner.identity
 
     def key(self, call: Call) -> str:
-        """Hash of all that can change the reply: the backend's identity and the call's content."""
-        return stable_hash([self._backend, call.content])
+        """Hash of all that can change the reply: the backend's identity, the call's content, and what is sent with it."""
+        return stable_hash([self._backend, call.content, self.form(call)])
 
     async def complete(self, call: Call) -> Reply:
         key = self.key(call)
@@ -139,34 +164,43 @@ class Cache:
                 return known
         flight = self._flights.get(key)
         if flight is None:
-            flight = self._flights[key] = asyncio.ensure_future(self._fetch(key, call))
-            return await self._join(key, flight)
-        return replace(await self._join(key, flight), from_cache=True, tries=1)
+            flight = self._flights[key] = _Flight(asyncio.ensure_future(self._fetch(key, call)))
+        return await self._join(key, flight)
 
     async def _fetch(self, key: str, call: Call) -> Reply:
-        try:
-            reply = await self.inner.complete(call)
-            if self.mode != "read_only":
-                self.store.put(key, self._backend, call.task.name, reply)
-                self._refreshed.add(key)
-            return reply
-        finally:
-            del self._flights[key]
+        reply = await self.inner.complete(call)
+        if self.mode != "read_only" and (reply.text.strip() or reply.finish in ("length", "unclosed_think")):
+            self.store.put(key, self._backend, call.task.name, reply)
+            self._refreshed.add(key)
+        return reply
 
-    async def _join(self, key: str, flight: asyncio.Task[Reply]) -> Reply:
+    async def _join(self, key: str, flight: _Flight) -> Reply:
         """Wait for a call under way; it is given up only when nobody waits for it any more."""
-        self._waiting[key] = self._waiting.get(key, 0) + 1
+        flight.waiting += 1
         try:
-            return await asyncio.shield(flight)
+            reply = await asyncio.shield(flight.task)
+        except BackendError as error:
+            took, flight.took = flight.took, True
+            raise (_shared(error) if took else error) from None
         finally:
-            self._waiting[key] -= 1
-            if not self._waiting[key]:
-                del self._waiting[key]
-                flight.cancel()
+            flight.waiting -= 1
+            if not flight.waiting or flight.task.done():
+                flight.task.cancel()
+                if self._flights.get(key) is flight:  # who asks for the same now starts it anew
+                    del self._flights[key]
+        took, flight.took = flight.took, True
+        return replace(reply, from_cache=True, tries=1) if took else reply
 
     async def aclose(self) -> None:
         self.store.close()
         await self.inner.aclose()
+
+
+def _shared(error: BackendError) -> BackendError:
+    """The failure of a call that somebody else made: none of its tries are the receiver's."""
+    copy = BackendError(str(error), transient=error.transient, retry_after=error.retry_after, kind=error.kind)
+    copy.tries = 0
+    return copy
 
 
 def stats(cache_dir: Path) -> list[dict[str, Any]]:
@@ -230,10 +264,11 @@ def prune(
         raise ConfigError("cache prune: say what to delete (age, task or model); to drop everything remove the file")
     store = Store(cache_dir / FILE_NAME)
     try:
-        with store._db:
+        with store._reported(), store._db:
             where = " AND ".join(text for text, _ in conditions)
             count = store._db.execute(f"DELETE FROM replies WHERE {where}", [value for _, value in conditions]).rowcount
-        store._db.execute("VACUUM")
+        with suppress(sqlite3.OperationalError):  # somebody reads: the space is used again, or freed by the next prune
+            store._db.execute("VACUUM")
         return count
     finally:
         store.close()

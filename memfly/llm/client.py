@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from memfly.errors import BackendError, ParseError
-from memfly.llm.base import Backend, Call, Message, Reply, derive_seed
-from memfly.llm.ledger import current_scope
-from memfly.llm.parse import parse_reply
+from memfly.llm.base import Backend, Call, Message, Reply, capped, derive_seed
+from memfly.llm.ledger import Tally, current_scope
+from memfly.llm.limits import Budget
+from memfly.llm.parse import FINAL, parse_reply
+from memfly.llm.prices import FREE, Price, cost
 from memfly.llm.startup import Startup
 from memfly.tasks.base import Task, TaskOutput
 
@@ -22,13 +24,30 @@ Out = TypeVar("Out", bound=TaskOutput)
 
 class LLM:
     """A backbone as systems see it. `attempts` is how often one task is asked before ParseError (default 3);
-    `startup` is the backend's own preparation, where it has one."""
+    `startup` is the backend's own preparation, where it has one. `most_tokens` and `reasoning_tokens` are the backend's
+    cap on a call's token limit and what it adds to it, so that a larger limit really is one. `budget` and `price` are
+    what `spent_before` counts in."""
 
-    def __init__(self, backend: Backend, *, seed: int = 0, attempts: int = 3, startup: Startup | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        seed: int = 0,
+        attempts: int = 3,
+        startup: Startup | None = None,
+        most_tokens: int | None = None,
+        reasoning_tokens: int = 0,
+        budget: Budget | None = None,
+        price: Price = FREE,
+    ) -> None:
         self.backend = backend
         self.seed = seed
         self.attempts = attempts
         self.startup = startup
+        self.most_tokens = most_tokens
+        self.reasoning_tokens = reasoning_tokens
+        self.budget = budget
+        self.price = price
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -42,6 +61,13 @@ class LLM:
             return {}
         await self.startup.ready()
         return self.startup.found
+
+    def spent_before(self, run: str, tally: Tally) -> None:
+        """Tell the budget what the run named `run` paid in earlier processes, so that the limit holds for all of them
+        together. Asked again for the same run in one process, or without a budget, it does nothing."""
+        if self.budget is not None:
+            tokens = sum(c.billed_prompt_tokens + c.billed_completion_tokens for c in tally.roles.values())
+            self.budget.spent_before(run, sum(cost(tally, self.price).values()), tokens)
 
     async def run(
         self,
@@ -61,18 +87,18 @@ class LLM:
         here = current_scope()
         seed = derive_seed(self.seed, here.conversation, here.item, task.name, purpose)
         messages: tuple[Message, ...] = (("system", task.system), ("user", task.render(value)))
-        budget = max_tokens or task.max_tokens
+        limit = capped(max_tokens or task.max_tokens, self.most_tokens)
         heat = task.temperature if temperature is None else temperature
         error = ParseError("no attempt was made")
         asked = messages
-        for attempt in range(self.attempts):
-            call = Call(task, value, asked, heat, budget, seed, attempt)
+        attempt = 0
+        while attempt < self.attempts:
+            call = Call(task, value, asked, heat, limit, seed, attempt)
+            attempt += 1
             try:
                 reply = await self.backend.complete(call)
             except BackendError as failed:
-                count = here.tally.role(task.role)
-                count.failed_calls += 1
-                count.retries += failed.tries - 1
+                here.tally.failed(task.role, failed)
                 raise
             here.tally.record(task.role, reply)
             try:
@@ -80,21 +106,30 @@ class LLM:
             except ParseError as failed:
                 here.tally.role(task.role).parse_failures += 1
                 error = failed
-                asked, budget = _next_attempt(messages, budget, reply, failed)
-        raise ParseError(f"{task.name}: no usable reply in {self.attempts} attempts: {error}", reply=error.reply)
+            if reply.finish in FINAL:
+                break
+            if reply.finish in ("length", "unclosed_think"):
+                larger = self._larger(limit)
+                if larger == limit:
+                    error = ParseError(f"truncated at llm.max_tokens: {error}", reply=error.reply)
+                    break
+                asked, limit = messages, larger
+            else:
+                asked = _with_feedback(messages, reply, error)
+        raise ParseError(f"{task.name}: no usable reply in {attempt} attempts: {error}", reply=error.reply)
+
+    def _larger(self, limit: int) -> int:
+        """The limit that gives a cut reply twice the room it had, room for reasoning included; no more than the cap."""
+        return capped(2 * (limit + self.reasoning_tokens) - self.reasoning_tokens, self.most_tokens)
 
     async def aclose(self) -> None:
         await self.backend.aclose()
 
 
-def _next_attempt(
-    messages: tuple[Message, ...], budget: int, reply: Reply, error: ParseError
-) -> tuple[tuple[Message, ...], int]:
-    """What to ask next: a cut reply gets twice the room, any other one gets the validator's message."""
-    if reply.finish in ("length", "unclosed_think"):
-        return messages, budget * 2
+def _with_feedback(messages: tuple[Message, ...], reply: Reply, error: ParseError) -> tuple[Message, ...]:
+    """The question again, with the reply and the validator's message."""
     shown: list[Any] = [*messages]
     if reply.text.strip():
         shown.append(("assistant", reply.text[:2000]))
     shown.append(("user", f"That reply could not be used: {error}. Reply again with only the JSON object asked for."))
-    return tuple(shown), budget
+    return tuple(shown)

@@ -5,6 +5,7 @@ No behaviour: `stack.py` builds what is described here.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from memfly.errors import ConfigError
-from memfly.llm.redaction import redact
+from memfly.llm.redaction import after_secret_flags, redact, register_value, register_variable
 
 
 def _switch(value: Any) -> Any:
@@ -35,22 +36,28 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 Structured = Literal["json_schema", "guided", "json_object", "plain"]
 
 
+COMPACT_JSON = '{"backend": "xgrammar", "disable_any_whitespace": true}'
+"""vLLM takes this for the whole server only, and only with a backend named; both since 0.11."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class RetryConfig(_Strict):
-    """Transport retries of one call: at most `tries` attempts, none later than `deadline_s` seconds after the first
-    failure. Waiting for a slot or for the server to start is not counted against a call."""
+    """Transport retries of one call: at most `tries` failures, none retried later than `deadline_s` seconds after the
+    first. Being told to slow down (429) is no failure: only the deadline ends that. Waiting before the first try, for a
+    slot or for the server to start, is not counted against a call. The defaults outlast an outage of a minute or two."""
 
-    tries: int = Field(default=8, ge=1)
+    tries: int = Field(default=12, ge=1)
     base_s: float = Field(default=1.0, ge=0)
     max_s: float = Field(default=60.0, ge=0)
     deadline_s: float = Field(default=900.0, gt=0)
 
 
 class BudgetConfig(_Strict):
-    """Hard limits for this process's billed calls: US dollars by the price table, and tokens (prompt + completion)."""
+    """Hard limits: US dollars by the price table, and tokens (prompt + completion). All backbones of a process with the
+    same limits share one purse (`memfly.llm.limits.shared_budget`), so that a sweep of fifty jobs spends them once."""
 
     usd: float | None = Field(default=None, ge=0)
     tokens: int | None = Field(default=None, ge=0)
@@ -152,6 +159,9 @@ class OpenAIConfig(_Sampled):
     """One small call before the first real one, to see that the server does what this configuration asks."""
     serve: Literal["none", "auto"] = "none"
     serve_executable: str = "vllm"
+    reasoning_model: bool = False
+    """For models that always reason and refuse sampling settings (OpenAI's o and GPT-5 series): no temperature and no
+    top_p is sent, the limit is `max_completion_tokens`, and `reasoning_tokens` is added to it."""
     serve_args: Annotated[tuple[str, ...], BeforeValidator(_words)] = ()
     """Passed through: --tensor-parallel-size 2, --data-parallel-size 2, --max-model-len 32768 ... Not part of the cache
     key: where a flag changes the replies (--quantization, --dtype), name it in `revision` as well."""
@@ -164,9 +174,29 @@ class OpenAIConfig(_Sampled):
             raise ValueError("give base_url or base_urls, not both")
         for url in self.urls:
             _check_address(url)
+        if len({is_openai(url) for url in self.urls}) > 1:
+            raise ValueError("base_urls mixes OpenAI's own server with others, which must not see its key")
         if self.api_key_env is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.api_key_env):
             raise ValueError("api_key_env is the name of an environment variable with the key, not the key itself")
+        register_variable(self.api_key_env)
+        for value in after_secret_flags(self.serve_args):
+            register_value(value)
         return self
+
+    @property
+    def reasoning_room(self) -> int:
+        """Tokens added to every call's limit for reasoning."""
+        return self.reasoning_tokens if self.thinking == "on" or self.reasoning_model else 0
+
+    @property
+    def serve_flags(self) -> tuple[str, ...]:
+        """`serve_args`, and what a server started for guided decoding needs besides: without it a model may fill its
+        whole limit with white space between two fields, which a JSON schema cannot forbid."""
+        if self.structured != "guided" or any(
+            word.startswith("--structured-outputs-config") for word in self.serve_args
+        ):
+            return self.serve_args
+        return (*self.serve_args, "--structured-outputs-config", COMPACT_JSON)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -187,6 +217,28 @@ class LocalConfig(_Sampled):
     """Reuse the part of the last prompt that is the same. Faster, but replies may then differ with the order of calls."""
     chat_template: str | None = None
     """A file, for a GGUF file that carries no chat template."""
+
+
+def is_openai(url: str) -> bool:
+    """Whether an address is OpenAI's own, a regional one (eu.api.openai.com) included."""
+    host = urlsplit(url).hostname or ""
+    return host == "api.openai.com" or host.endswith(".api.openai.com")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is this machine's own; such calls never go through a proxy."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def is_private(url: str) -> bool:
+    """Whether an address is on this machine or in a private network: an address out of a private range, or a name that
+    means something only there (gpu1, gpu1.local)."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith((".localhost", ".local", ".internal", ".lan", ".home.arpa"))
 
 
 def _check_address(url: str) -> None:

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from memfly.errors import BackendError
 from memfly.llm.base import Reply
 
 
@@ -21,7 +22,8 @@ class RoleCount:
     """Totals of one role. Tokens are as the server counts them; `billed_*` leaves out replies served by the cache.
 
     `truncated` counts replies cut by the token limit or inside their reasoning; `failed_calls` counts calls that gave no
-    reply at all after every transport retry; `retries` counts transport retries, of failed calls too.
+    reply at all after every transport retry; `retries` counts transport retries, of failed calls too. `refused` counts
+    replies in which the model declined, or that a content filter cut off.
     """
 
     calls: int = 0
@@ -29,6 +31,7 @@ class RoleCount:
     completion_tokens: int = 0
     parse_failures: int = 0
     truncated: int = 0
+    refused: int = 0
     billed_calls: int = 0
     billed_prompt_tokens: int = 0
     billed_completion_tokens: int = 0
@@ -94,6 +97,7 @@ class Tally:
         count.prompt_tokens += reply.usage.prompt_tokens
         count.completion_tokens += reply.usage.completion_tokens
         count.truncated += reply.finish in ("length", "unclosed_think")
+        count.refused += reply.finish in ("refusal", "content_filter")
         if not reply.from_cache:
             count.billed_calls += 1
             count.billed_prompt_tokens += reply.usage.prompt_tokens
@@ -103,6 +107,14 @@ class Tally:
             count.latency_s += reply.latency_s
             key = str(round(8 * math.log2(max(1.0, reply.latency_s * 1000))))
             count.latency_bins[key] = count.latency_bins.get(key, 0) + 1
+
+    def failed(self, role: str, error: BackendError) -> None:
+        """Count a call that gave no reply. One that several callers waited for is counted by the first (its `tries` are
+        0 for the others)."""
+        if error.tries:
+            count = self.role(role)
+            count.failed_calls += 1
+            count.retries += error.tries - 1
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         return {name: asdict(self.roles[name]) for name in sorted(self.roles)}

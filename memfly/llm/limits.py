@@ -1,7 +1,8 @@
 """Keeps calls within what a server and a purse can take: concurrency, requests and tokens per minute, and a hard budget.
 
-Concurrency adapts (additive increase, multiplicative decrease) to 429s and to latency. Nothing is retried here, and no
-reply is changed.
+Concurrency adapts (additive increase, multiplicative decrease) to refusals and to latency, and a server's Retry-After
+stops all calls until then. When the money is spent no further call starts, and those under way are waited for. Nothing
+is retried here, and no reply is changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from memfly.errors import BackendError, BudgetExceeded
 from memfly.llm.base import Backend, Call, Reply
 from memfly.llm.config import BudgetConfig
-from memfly.llm.prices import Price
+from memfly.llm.prices import FREE, Price
 from memfly.llm.wire import prompt_tokens
 from memfly.types import Usage
 
@@ -47,13 +48,13 @@ class Slots:
         self.held -= 1
         self._hand_over()
 
-    def grow(self) -> None:
-        """One more slot per round of `cap` successes."""
-        self.cap = min(float(self.most), self.cap + 1 / self.cap)
+    def grow(self, by: float) -> None:
+        self.cap = min(float(self.most), self.cap + by)
         self._hand_over()
 
-    def shrink(self, factor: float) -> None:
-        self.cap = max(1.0, self.cap * factor)
+    def shrink(self, cap: float) -> None:
+        """Down to `cap`, but not below one; who holds a slot keeps it."""
+        self.cap = max(1.0, min(self.cap, cap))
 
     def _hand_over(self) -> None:
         while self._queue and self.held < int(self.cap):
@@ -64,36 +65,93 @@ class Slots:
 
 
 class Adapter:
-    """Moves the cap of `slots`. A 429 or a timeout halves it; latency far above what the task took at its best takes a tenth off,
-    and latency somewhat above stops its growth. Calls begun before the last cut say nothing about the new cap."""
+    """Moves the cap of `slots`; every success grows it again.
 
-    slow, too_slow = 4.0, 8.0
-    """Multiples of a task's best latency. Generous, because a batching server trades latency for throughput."""
+    A 429, a timeout or an overloaded server (503) takes 30 % off, once per wave: calls begun before a cut say nothing
+    about the new cap. Latency is judged by windows of four calls per slot, by the mean of its logarithm relative to what
+    the same task took in the base window: long replies then weigh no more than short ones, and a task that is slow by
+    nature is not slow by load. The base window runs at a quarter of `most`, where a run starts; after it the cap doubles
+    every round until the first cut, and grows by one from then on. Only a window twice as slow as the base, in which no
+    more got done than at about half its cap, cuts: what waits in the server's queue may as well wait here. Latency never
+    cuts below that quarter, and what keeps the cap down is measured anew from there after `patience` windows.
+    """
+
+    worse, slower = math.log(2.0), math.log(1.4)
+    """Excess of latency (as a logarithm) that cuts, and that stops growth, unless more gets done."""
+    patience = 20
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
-        self.cut_at = float("-inf")
-        self._best: dict[str, float] = {}
-        self._recent: dict[str, float] = {}
+        self.floor = float(max(1, math.ceil(slots.most / 4)))
+        self.cut_at = -math.inf
+        self._base: dict[str, float] = {}
+        self._seen: deque[tuple[float, float]] = deque(maxlen=self.patience)
+        self._held = self._begun = 0
+        self._cut(self.floor)
+        self._grows, self._doubles = self.floor >= slots.most, True
+
+    def began(self, now: float) -> bool:
+        """Whether the call that begins now is one of the window's. A window takes calls in the order they begin, since
+        the first to end are the short ones."""
+        if self._begun >= 4 * int(self.slots.cap):
+            return False
+        if self._begun == 0:
+            self._opened = now
+        self._begun += 1
+        return True
 
     def refused(self, began: float, now: float) -> None:
-        self._cut(0.5, began, now)
-
-    def replied(self, task: str, latency_s: float, began: float, now: float) -> None:
-        best = self._best.get(task, latency_s)
-        recent = self._recent.get(task, latency_s)
-        # the best follows slowly upwards, so that one lucky call does not hold the cap down for ever
-        self._best[task] = best = latency_s if latency_s < best else best + 0.001 * (latency_s - best)
-        self._recent[task] = recent = recent + 0.1 * (latency_s - recent)
-        if recent > self.too_slow * best:
-            self._cut(0.9, began, now)
-        elif recent <= self.slow * best:
-            self.slots.grow()
-
-    def _cut(self, factor: float, began: float, now: float) -> None:
         if began > self.cut_at:
-            self.slots.shrink(factor)
             self.cut_at = now
+            self._cut(0.7 * self.slots.cap)
+            self._grows = True
+
+    def ended(self, counts: bool, began: float, task: str, latency_s: float | None) -> None:
+        """A call is over, with a reply (its latency) or without. `counts` is what `began` said."""
+        if latency_s is not None and self._grows:
+            self.slots.grow(1.0 if self._doubles else 1 / self.slots.cap)
+        if not counts or began < self._opened:
+            return
+        self._ended += 1
+        if latency_s is not None:
+            self._window.setdefault(task, []).append(math.log(max(latency_s, 1e-3)))
+        if 8 * self._ended >= 28 * int(self.slots.cap):  # seven eighths: the last stragglers are not waited for
+            self._judge({task: sum(logs) / len(logs) for task, logs in self._window.items()})
+
+    def _judge(self, means: dict[str, float]) -> None:
+        """Compare the window with the base and with windows at a smaller cap, then open the next."""
+        cap = self.slots.cap
+        at_floor = cap <= self.floor
+        if at_floor:
+            self._seen.clear()
+        for task, mean in means.items():
+            if at_floor or task not in self._base:
+                self._base[task] = mean
+        n = sum(map(len, self._window.values()))
+        excess = sum(len(self._window[task]) * (mean - self._base[task]) for task, mean in means.items()) / max(n, 1)
+        done = math.log(cap) - excess  # by Little's law: calls per second, in units of the base latency
+        smaller = [other for c, other in self._seen if 0.4 * cap <= c <= 0.8 * cap]
+        more = bool(smaller) and done > sum(smaller) / len(smaller) + 0.08
+        self._seen.append((cap, done))
+        self._grows = more or excess < self.slower
+        self._held = 0 if self._grows else self._held + 1
+        if self._held >= self.patience:
+            self._cut(self.floor)
+        elif excess > self.worse and not more:
+            self._cut(max(self.floor, cap / math.exp(excess)))
+        else:
+            self._open()
+
+    def _cut(self, cap: float) -> None:
+        self.slots.shrink(cap)
+        self._grows = self.slots.cap > self.floor  # at the floor the base is measured before the cap moves
+        self._doubles, self._held = False, 0
+        self._open()
+
+    def _open(self) -> None:
+        self._window: dict[str, list[float]] = {}
+        self._opened = math.inf
+        self._begun = self._ended = 0
 
 
 class Bucket:
@@ -120,25 +178,37 @@ class Bucket:
 
 class Budget:
     """A hard limit. A call reserves the most it can cost; it waits while calls under way hold the rest, and
-    BudgetExceeded is raised once nothing under way could free enough. So the limit itself is never passed (as far as
-    the prompt estimate holds), and what has been paid for is always delivered."""
+    BudgetExceeded is raised once nothing under way could free enough. So the limit itself is never passed, as far as
+    the prompt estimate holds. Knows no prices, so that calls to differently priced models can share it."""
 
-    def __init__(self, config: BudgetConfig, price: Price) -> None:
+    def __init__(self, config: BudgetConfig) -> None:
         self.config = config
-        self.price = price
         self.usd = 0.0
         self.tokens = 0
         self._reserved_usd = 0.0
         self._reserved_tokens = 0
-        self._changed = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []  # futures of the current loop: the jobs of a sweep have one each
+        self._runs: set[str] = set()
 
-    async def reserve(self, most: Usage) -> None:
-        usd, tokens = self.price.cost(most), most.prompt_tokens + most.completion_tokens
+    def spent_before(self, run: str, usd: float, tokens: int) -> None:
+        """Count what a run spent in earlier processes. A run is counted once per process: what it spends from now on
+        is seen here anyway."""
+        if run not in self._runs:
+            self._runs.add(run)
+            self.usd += usd
+            self.tokens += tokens
+
+    async def reserve(self, usd: float, tokens: int) -> None:
         while not self._fits(self.usd + self._reserved_usd + usd, self.tokens + self._reserved_tokens + tokens):
             if not self._fits(self.usd + usd, self.tokens + tokens):
                 raise BudgetExceeded(self._message())
-            self._changed.clear()
-            await self._changed.wait()
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            finally:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
         self._reserved_usd += usd
         self._reserved_tokens += tokens
 
@@ -146,14 +216,16 @@ class Budget:
         limit = self.config
         return (limit.usd is None or usd <= limit.usd + 1e-12) and (limit.tokens is None or tokens <= limit.tokens)
 
-    def settle(self, most: Usage, used: Usage | None) -> None:
-        """Replace a reservation by what was used; None for a call that gave no reply."""
-        self._reserved_usd -= self.price.cost(most)
-        self._reserved_tokens -= most.prompt_tokens + most.completion_tokens
-        if used is not None:
-            self.usd += self.price.cost(used)
-            self.tokens += used.prompt_tokens + used.completion_tokens
-        self._changed.set()
+    def settle(self, usd: float, tokens: int, used_usd: float, used_tokens: int) -> None:
+        """Replace a reservation by what was used."""
+        self._reserved_usd -= usd
+        self._reserved_tokens -= tokens
+        self.usd += used_usd
+        self.tokens += used_tokens
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(None)
 
     def _message(self) -> str:
         parts = []
@@ -166,8 +238,32 @@ class Budget:
         )
 
 
+_budgets: dict[BudgetConfig, Budget] = {}
+
+
+def shared_budget(limits: BudgetConfig) -> Budget | None:
+    """The one purse of this process for these limits, None without any. All jobs of a multirun in one process pay from
+    it, because what was meant is what the command may cost. `forget_budgets` starts anew."""
+    if limits.usd is None and limits.tokens is None:
+        return None
+    return _budgets.setdefault(limits, Budget(limits))
+
+
+def forget_budgets() -> None:
+    """Forget what this process has spent, as a new process would."""
+    _budgets.clear()
+
+
+OVERLOADED = frozenset({"rate_limit", "timeout", "overloaded"})
+"""Kinds of failure that mean fewer calls at once."""
+
+LONGEST_PAUSE_S = 60.0
+"""A server that asks for more is asked again after this: the limit may belong to one kind of call only."""
+
+
 class Limits:
-    """The layer. `reasoning_tokens` is what the backend adds to a call's token limit for thinking."""
+    """The layer. `price` is what the budget's dollars are counted by; `reasoning_tokens` is what the backend adds to a
+    call's token limit for thinking."""
 
     def __init__(
         self,
@@ -177,6 +273,7 @@ class Limits:
         rpm: float | None = None,
         tpm: float | None = None,
         budget: Budget | None = None,
+        price: Price = FREE,
         adaptive: bool = True,
         reasoning_tokens: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -186,52 +283,97 @@ class Limits:
         self.slots = Slots(max_concurrency)
         self.adapter = Adapter(self.slots) if adaptive else None
         self.budget = budget
+        self.price = price
         self.reasoning_tokens = reasoning_tokens
         self._requests = Bucket(rpm, clock) if rpm else None
         self._tokens = Bucket(tpm, clock) if tpm else None
         self._sleep = sleep
         self._clock = clock
         self._scale = 1.0
+        self._resume_at = -math.inf
+        self._stop: BudgetExceeded | None = None
+        self._under_way = 0
+        self._quiet = asyncio.Event()
 
     @property
     def identity(self) -> Mapping[str, Any]:
         return self.inner.identity
 
     async def complete(self, call: Call) -> Reply:
-        """As the inner backend; raises BudgetExceeded before a call that the budget cannot pay."""
-        most = self._most(call)
-        if self.budget is not None:
-            await self.budget.reserve(most)
-        used: Usage | None = None
+        """As the inner backend. Raises BudgetExceeded for a call that the budget cannot pay, and for every one after
+        it, but not before all calls under way have ended: a caller that gives up then loses nothing that was paid."""
         try:
+            self._go_on()
+            return await self._budgeted(call)
+        except BudgetExceeded as error:
+            self._stop = self._stop or error
+            while self._under_way:
+                self._quiet.clear()
+                await self._quiet.wait()
+            raise
+
+    def _go_on(self) -> None:
+        if self._stop is not None:
+            raise BudgetExceeded(str(self._stop))
+
+    async def _budgeted(self, call: Call) -> Reply:
+        most = self._most(call)
+        if self.budget is None:
+            return await self._admitted(call, most)
+        reserved = (self.price.cost(most), _total(most))
+        await self.budget.reserve(*reserved)
+        used = Usage()
+        try:
+            reply = await self._admitted(call, most)
+            used = reply.usage
+            return reply
+        except BackendError as error:
+            if error.kind == "timeout":  # it may have been answered, and billed, after we stopped listening
+                used = most
+            raise
+        finally:
+            self.budget.settle(*reserved, self.price.cost(used), _total(used))
+
+    async def _admitted(self, call: Call, most: Usage) -> Reply:
+        """The call, once it has a slot, the server does not ask to wait, and the rates allow it."""
+        await self.slots.acquire()
+        try:
+            while (wait := self._resume_at - self._clock()) > 0:
+                await self._sleep(wait)
             await self._pace(most)
-            await self.slots.acquire()
+            self._go_on()
+            self._under_way += 1
             try:
                 reply = await self._timed(call)
             finally:
-                self.slots.release()
-            used = reply.usage
-            if most.prompt_tokens:
-                self._scale = max(self._scale, self._scale * used.prompt_tokens / most.prompt_tokens)
-            if self._tokens is not None:
-                self._tokens.give_back(_total(most) - _total(used))
-            return reply
+                self._under_way -= 1
+                if not self._under_way:
+                    self._quiet.set()
         finally:
-            if self.budget is not None:
-                self.budget.settle(most, used)
+            self.slots.release()
+        if most.prompt_tokens:
+            self._scale = max(self._scale, self._scale * reply.usage.prompt_tokens / most.prompt_tokens)
+        if self._tokens is not None:
+            self._tokens.give_back(_total(most) - _total(reply.usage))
+        return reply
 
     async def _timed(self, call: Call) -> Reply:
-        began = self._clock()
+        began, latency_s = self._clock(), None
+        counts = self.adapter is not None and self.adapter.began(began)
         try:
             reply = await self.inner.complete(call)
+            latency_s = self._clock() - began
+            return reply
         except BackendError as error:
-            if self.adapter is not None and error.kind in ("rate_limit", "timeout"):
-                self.adapter.refused(began, self._clock())
-            raise
-        if self.adapter is not None:
             now = self._clock()
-            self.adapter.replied(call.task.name, now - began, began, now)
-        return reply
+            if error.kind == "rate_limit" and error.retry_after:
+                self._resume_at = max(self._resume_at, now + min(error.retry_after, LONGEST_PAUSE_S))
+            if self.adapter is not None and error.kind in OVERLOADED:
+                self.adapter.refused(began, now)
+            raise
+        finally:
+            if self.adapter is not None:
+                self.adapter.ended(counts, began, call.task.name, latency_s)
 
     async def _pace(self, most: Usage) -> None:
         waits = [

@@ -15,17 +15,24 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
 
-from memfly.errors import BackendError, BudgetExceeded, ConfigError
+from memfly.errors import BackendError, BudgetExceeded, ConfigError, MemflyError
 from memfly.llm.base import Call, Reply
-from memfly.llm.config import OpenAIConfig
+from memfly.llm.config import OpenAIConfig, is_loopback, is_openai
 from memfly.llm.ledger import current_scope
-from memfly.llm.redaction import one_line
+from memfly.llm.redaction import one_line, register_variable
 from memfly.llm.servers import Servers
 from memfly.llm.wire import read_reply, request_body
 
 OPENAI_URL = "https://api.openai.com/v1"
+
+OUT_OF_CREDIT = frozenset(
+    {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "insufficient_balance"}
+)
+"""Error codes, whatever the status, after which every further call fails too until somebody pays. So does status 402."""
+
+UNWELL = frozenset({"connection", "timeout", "server", "overloaded", "protocol"})
+"""Kinds of failure that speak against the server (a proxy without its server, a dead engine), not against the call."""
 
 
 def identity(config: OpenAIConfig) -> dict[str, Any]:
@@ -38,7 +45,8 @@ def identity(config: OpenAIConfig) -> dict[str, Any]:
         "structured": config.structured,
         "tool_calls": config.tool_calls,
         "thinking": config.thinking,
-        "reasoning_tokens": config.reasoning_tokens if config.thinking == "on" else 0,
+        "reasoning_model": config.reasoning_model,
+        "reasoning_tokens": config.reasoning_room,
         "temperature": config.temperature,
         "top_p": config.top_p,
         "max_tokens": config.max_tokens,
@@ -56,7 +64,7 @@ class OpenAIServer:
         self.urls = tuple(url.rstrip("/") for url in (urls or config.urls or (OPENAI_URL,)))
         self.servers = Servers(self.urls, self._healthy)
         self._clients: dict[str, Any] = {}
-        asks_openai = is_openai(self.urls[0])
+        asks_openai = all(is_openai(url) for url in self.urls)
         if asks_openai and "/" in config.model:  # a repository's name, which OpenAI's models never have
             raise ConfigError(
                 f"llm: no server for {config.model}; set llm.base_url to one, or llm.serve=auto to start it"
@@ -67,6 +75,16 @@ class OpenAIServer:
                 f"llm.api_key_env: the environment variable {self.key_env} is not set; set it to your key, or give "
                 "llm.base_url for a server that needs none"
             )
+        register_variable(self.key_env)
+        key = self._key()
+        if not key.isascii() or not key.isprintable() or key != key.strip():
+            raise ConfigError(
+                f"llm.api_key_env: the value of {self.key_env} holds a line end, a blank or a character that no key has; "
+                "set it to the key alone"
+            )
+
+    def _key(self) -> str:
+        return os.environ.get(self.key_env, "") if self.key_env else ""
 
     def __repr__(self) -> str:
         return f"OpenAIServer(model={self.config.model!r}, urls={[one_line(url) for url in self.urls]})"
@@ -88,9 +106,8 @@ class OpenAIServer:
         try:
             async with asyncio.timeout(self.config.timeout_s):
                 raw = await self._create(server.url, body)
-            reply = read_reply(raw, call, time.perf_counter() - start)
         except BackendError as error:
-            if error.kind in ("connection", "timeout", "server", "protocol"):
+            if error.kind in UNWELL:
                 self.servers.failed(server)
             raise
         except ConfigError as error:
@@ -105,6 +122,12 @@ class OpenAIServer:
             ) from None
         finally:
             server.in_flight -= 1
+        latency_s = time.perf_counter() - start
+        try:
+            reply = read_reply(raw, call, latency_s)
+        except BackendError:
+            self.servers.failed(server)
+            raise
         self.servers.well(server)
         return reply
 
@@ -122,7 +145,7 @@ class OpenAIServer:
     async def _healthy(self, url: str) -> bool:
         try:
             await self.models(url)
-        except BackendError:
+        except MemflyError:  # one server of several that refuses the key is unwell, not the end of the run
             return False
         return True
 
@@ -154,31 +177,31 @@ class OpenAIServer:
         raise failure from None  # the cause holds the request and its headers
 
     def _status_error(self, url: str, status: int, headers: Mapping[str, str], body: Any, message: str) -> Exception:
-        code = str(body.get("code") or body.get("type") or "") if isinstance(body, Mapping) else ""
+        codes = {str(body.get(key) or "") for key in ("code", "type")} if isinstance(body, Mapping) else set()
         said = re.sub(r"^Error code: \d+ - ", "", message)
         text = f"{one_line(url)} answered {status}: {one_line(said, 200)}"
-        if code == "insufficient_quota":
+        if status == 402 or codes & OUT_OF_CREDIT:
             return BudgetExceeded(f"{text}; add credit and start the same run again, it continues where it stopped")
         if status in (401, 403):
             return ConfigError(f"{text}; check the key in {self.key_env or 'llm.api_key_env'}")
         if status == 404:
             return ConfigError(f"{text}; check llm.model ({self.config.model}) and llm.base_url")
-        if status == 429:
-            return BackendError(text, transient=True, retry_after=retry_after(headers), kind="rate_limit")
-        if status in (408, 409) or status >= 500:
-            return BackendError(text, transient=True, retry_after=retry_after(headers), kind="server")
+        if status == 413 or (status == 429 and "request too large" in message.lower()):
+            return BackendError(text, transient=False, kind="context_length")  # no waiting makes it smaller
+        if status in (408, 409, 429) or status >= 500:
+            kind = {429: "rate_limit", 503: "overloaded", 529: "overloaded", 408: "timeout", 504: "timeout"}
+            return BackendError(text, transient=True, retry_after=retry_after(headers), kind=kind.get(status, "server"))
         if "tool" in message and self.config.tool_calls == "native":
             text += "; if the server has no tools API set llm.tool_calls=json"
-        kind = "context_length" if "context" in code or "context length" in message else "bad_request"
-        return BackendError(text, transient=False, kind=kind)
+        too_long = any("context" in code for code in codes) or "context length" in message
+        return BackendError(text, transient=False, kind="context_length" if too_long else "bad_request")
 
     def _client(self, url: str) -> Any:
         if url not in self._clients:
             import openai
 
-            key = os.environ.get(self.key_env, "") if self.key_env else ""
             self._clients[url] = openai.AsyncOpenAI(
-                api_key=key or "none",
+                api_key=self._key() or "none",
                 base_url=url,
                 timeout=self.config.timeout_s,
                 max_retries=0,
@@ -190,17 +213,6 @@ class OpenAIServer:
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.close()
-
-
-def is_openai(url: str) -> bool:
-    """Whether an address is OpenAI's own."""
-    return urlsplit(url).hostname == "api.openai.com"
-
-
-def is_loopback(url: str) -> bool:
-    """Whether an address is this machine's own; such calls never go through a proxy."""
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -1,8 +1,8 @@
 """From a reply's text to a task's output, in layers: strict JSON, tolerant JSON (fences, prose around it), repaired JSON,
 any whole object in the text.
 
-Every layer ends in the same validation; a server's promise to follow a schema is never trusted. An empty, cut or
-unclosed reply is an error here, never an empty output.
+Every layer ends in the same validation; a server's promise to follow a schema is never trusted. An empty, cut,
+filtered or unclosed reply is an error here, never an empty output.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from pydantic import ValidationError
 
 from memfly.errors import ParseError
 from memfly.llm.base import Reply
+from memfly.llm.redaction import one_line
 from memfly.tasks.base import Task, TaskOutput
 from memfly.text import whole
 
 In = TypeVar("In")
 Out = TypeVar("Out", bound=TaskOutput)
+
+FINAL = frozenset({"refusal", "content_filter"})
+"""Ends that asking the same again does not change: the model, or a filter behind it, will not answer this."""
 
 MOST_BRACES = 200
 """How many opening braces are tried as the start of an object."""
@@ -33,16 +37,22 @@ def parse_reply(task: Task[In, Out], value: In, reply: Reply) -> Out:
     """The reply as the task's output. Raises ParseError with a one-line reason fit to be sent back to the model."""
     if reply.finish == "unclosed_think":
         raise ParseError("the reply ended inside its reasoning", reply=reply.text)
+    if reply.finish == "refusal":
+        raise ParseError(f"refusal: the model said {one_line(reply.text, 200)!r}", reply=reply.text)
+    if reply.finish == "content_filter":
+        raise ParseError("content_filter: the server's filter cut the reply off", reply=reply.text)
     if not reply.text.strip():
         raise ParseError("the reply was empty", reply=reply.text)
     try:
-        output, reason = _first_valid(task, value, _objects(reply.text, cut=reply.finish == "length"))
+        output, reason = _first_valid(task, value, _objects(reply.text, cut=reply.finish != "stop"))
     except RecursionError:  # a model stuck on one bracket
         output, reason = None, "it is nested too deeply"
     if output is not None:
         return output
     if reply.finish == "length":
         reason = f"the reply was cut at the token limit ({reason})"
+    elif reply.finish != "stop":
+        reason = f"the reply is not whole, it ended with {one_line(reply.finish, 40)} ({reason})"
     raise ParseError(" ".join(reason.split()), reply=reply.text)
 
 

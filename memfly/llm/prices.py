@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memfly.llm.config import LLMConfig, OpenAIConfig
+from memfly.llm.config import LLMConfig, OpenAIConfig, is_openai, is_private
 from memfly.llm.ledger import RoleCount, Tally
-from memfly.llm.openai_server import is_openai
 from memfly.types import Usage
 
 
@@ -49,15 +48,18 @@ PRICES: dict[str, Price] = {
 
 
 def price_of(config: LLMConfig) -> Price | None:
-    """Price of a backbone: `llm.price` where given, free for everything not on OpenAI's own server, else the table.
-    None when OpenAI's server is used with a model the table does not know."""
+    """Price of a backbone: `llm.price` where given, the table for OpenAI's own server, and free for no model, for a
+    server started here and for one on this machine or in a private network. None when it is not known: any other public
+    server bills, and only its operator knows what."""
     if not isinstance(config, OpenAIConfig):
         return FREE
     if config.price is not None:
         return Price(config.price.prompt, config.price.cached, config.price.completion)
-    if config.serve == "auto" or (config.urls and not any(is_openai(url) for url in config.urls)):
+    if config.serve == "auto" or (config.urls and all(is_private(url) for url in config.urls)):
         return FREE
-    return PRICES.get(config.model)
+    if not config.urls and "/" in config.model:  # a repository's name: there is no run without a server of your own
+        return FREE
+    return PRICES.get(config.model) if all(is_openai(url) for url in config.urls) else None
 
 
 def cost(tally: Tally, price: Price) -> dict[str, float]:

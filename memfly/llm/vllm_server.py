@@ -19,7 +19,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from memfly.errors import ConfigError
 from memfly.llm import watchdog
 from memfly.llm.config import OpenAIConfig
-from memfly.llm.redaction import one_line
+from memfly.llm.redaction import after_secret_flags, one_line, redact_command
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
@@ -41,8 +41,6 @@ SHORTEST_SECRET = 4
 
 _ERROR = re.compile(r"\w*(?:Error|Exception): .*|.*out of memory.*|.*CUDA error.*")
 _ERROR_HINT = re.compile(r".*(?:ERROR|Error|Exception|CUDA).*")
-_SECRET_FLAG = re.compile(r"--?([\w-]*[-_])?(key|token|secret|password|credentials?)", re.IGNORECASE)
-"""Flags whose values are secrets: --api-key, --hf-token; not --tokenizer, --ssl-keyfile or --max-num-batched-tokens."""
 
 
 class VLLMServer:
@@ -122,7 +120,7 @@ def command_line(config: OpenAIConfig, port: int) -> list[str]:
             "set llm.serve_executable, or start the server yourself and give llm.base_url"
         )
     revision = ["--revision", config.revision] if config.revision else []
-    flags = ["--enable-prompt-tokens-details", *_reasoning_parser(config), *revision, *config.serve_args]
+    flags = ["--enable-prompt-tokens-details", *_reasoning_parser(config), *revision, *config.serve_flags]
     names = _values(config.serve_args, "--served-model-name")
     if names and config.model not in names:
         raise ConfigError(
@@ -159,30 +157,15 @@ def _values(arguments: Sequence[str], flag: str) -> list[str]:
 
 def shown(command: Sequence[str]) -> str:
     """A command as it may be shown and kept: without the values of flags that take secrets."""
-    words = [
-        ("" if hidden and not plain else shlex.quote(plain)) + ("***" if hidden else "")
-        for plain, hidden in _parts(command)
-    ]
+    words = (word if "***" in word else shlex.quote(word) for word in redact_command(command))
     return one_line(" ".join(words), 2000)
 
 
 def _masked(text: str, command: Sequence[str]) -> str:
     """`text` of the server's log without the secrets of its command line, which servers print."""
-    for _, hidden in _parts(command):
+    for hidden in after_secret_flags(command):
         text = text.replace(hidden, "***") if len(hidden) >= SHORTEST_SECRET else text
     return text
-
-
-def _parts(command: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each word as (what may be shown, what may not)."""
-    secret = False
-    for word in command:
-        if word.startswith("-"):
-            name, equals, value = word.partition("=")
-            secret = bool(_SECRET_FLAG.fullmatch(name))
-            yield (f"{name}=", value) if secret and equals else (word, "")
-        else:
-            yield ("", word) if secret else (word, "")
 
 
 async def find_or_start(config: OpenAIConfig, log_dir: Path) -> VLLMServer:

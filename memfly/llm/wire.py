@@ -17,9 +17,20 @@ from memfly.llm.redaction import one_line
 from memfly.text import count_tokens
 from memfly.types import Usage
 
-MAX_STRING = 8000
 MAX_ITEMS = 64
-"""Bounds put on strings and arrays a schema leaves open, so that a constrained reply cannot run on."""
+MAX_NUMBER = 1_000_000
+"""Bounds put on arrays and numbers a schema leaves open, so that a constrained reply cannot run on: a number between
+bounds has a bounded number of digits too."""
+
+_FINISH = {
+    **dict.fromkeys(("stop", "tool_calls", "function_call", "eos", "eos_token", "end_turn", "stop_sequence"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
+    **dict.fromkeys(("content_filter", "safety", "recitation", "prohibited_content"), "content_filter"),
+}
+"""What servers say at the end of a reply, in our words; an unknown word stays, and never counts as a whole reply."""
+
+_BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
+"""Ends that are the server's trouble, not the model's: the same call may succeed."""
 
 _LENGTHS = {
     "minLength",
@@ -46,28 +57,28 @@ _REFUSED = _LENGTHS | {
 
 def request_body(call: Call, config: OpenAIConfig, *, own_server: bool) -> dict[str, Any]:
     """Body of the request. `own_server` is False for OpenAI's own, which wants `max_completion_tokens`."""
-    limit = capped(call.max_tokens, config.max_tokens) + (config.reasoning_tokens if config.thinking == "on" else 0)
+    new_name = config.reasoning_model or not own_server
     body: dict[str, Any] = {
         "model": config.model,
         "messages": [{"role": role, "content": text} for role, text in call.messages],
-        "temperature": call.temperature if config.temperature is None else config.temperature,
-        "top_p": config.top_p,
         "seed": call.seed,
-        "max_tokens" if own_server else "max_completion_tokens": limit,
+        "max_completion_tokens" if new_name else "max_tokens": capped(call.max_tokens, config.max_tokens)
+        + config.reasoning_room,
+        **form(call, config),
     }
-    if call.task.tools and config.tool_calls == "native":
-        body["tools"] = [
-            _tool(tool.name, tool.description, tool.arguments.model_json_schema(), config) for tool in call.task.tools
-        ]
-        body["tool_choice"] = "auto"
-    else:
-        body |= _structure(call, config)
+    if not config.reasoning_model:
+        body["temperature"] = call.temperature if config.temperature is None else config.temperature
+        body["top_p"] = config.top_p
     if config.thinking is not None:
         body["chat_template_kwargs"] = {"enable_thinking": config.thinking == "on"}
     return body
 
 
-def _structure(call: Call, config: OpenAIConfig) -> dict[str, Any]:
+def form(call: Call, config: OpenAIConfig) -> dict[str, Any]:
+    """The part of the body that says what form the reply has, schemas as they are sent."""
+    if call.task.tools and config.tool_calls == "native":
+        tools = [_tool(t.name, t.description, t.arguments.model_json_schema(), config) for t in call.task.tools]
+        return {"tools": tools, "tool_choice": "auto"}
     if config.structured == "json_schema":
         schema = {"name": call.task.name[:64], "strict": True, "schema": strict_schema(call.schema)}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
@@ -115,7 +126,10 @@ def strict_schema(schema: Any) -> Any:
 
 
 def bounded_schema(schema: Any) -> Any:
-    """The schema with every string and array bounded, for servers that constrain decoding by it."""
+    """The schema for servers that constrain decoding by it: every array and number bounded, and no string.
+
+    Counting characters is what grammars are slow at (xgrammar 0.1.25 to 0.2.8 took up to 17 s to compile one of our
+    schemas, or 240 ms for every token), and the token limit of the call ends a long string anyway."""
     if isinstance(schema, list):
         return [bounded_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -124,34 +138,43 @@ def bounded_schema(schema: Any) -> Any:
     for key, value in schema.items():
         if key in ("properties", "$defs"):
             out[key] = {name: bounded_schema(part) for name, part in value.items()}
-        elif key not in ("title", "default"):
+        elif key not in ("title", "default", "minLength", "maxLength"):
             out[key] = bounded_schema(value) if key in ("items", "anyOf", "allOf", "prefixItems") else value
-    if out.get("type") == "string" and not out.keys() & {"enum", "const", "maxLength"}:
-        out["maxLength"] = MAX_STRING
     if out.get("type") == "array":
         out.setdefault("maxItems", MAX_ITEMS)
+    if out.get("type") in ("integer", "number"):
+        for side, most in (("minimum", -MAX_NUMBER), ("maximum", MAX_NUMBER)):
+            if f"exclusive{side.capitalize()}" not in out:
+                out.setdefault(side, most)
     return out
 
 
 def read_reply(body: Any, call: Call, latency_s: float) -> Reply:
-    """The reply in a response body. Raises a transient BackendError when it is not a chat completion."""
+    """The reply in a response body. Raises a transient BackendError when it is not a chat completion, or one that the
+    server broke off."""
     try:
         choice = body["choices"][0]
         message = choice["message"]
         content = message.get("content") or ""
         reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
-        finish = str(choice.get("finish_reason") or "stop")
+        said = str(choice.get("finish_reason") or "stop").lower()
+        refusal = _flat(message.get("refusal") or "")
+        broken = choice.get("error") or (f"finish reason {said}" if said in _BROKEN_OFF else "")
         asked = message.get("tool_calls")
         calls = asked if isinstance(asked, list) else []
         model = str(body.get("model") or "")
     except (KeyError, IndexError, TypeError, AttributeError):
         error = body.get("error") if isinstance(body, dict) else None
-        said = f" but an error: {one_line(str(error), 150)}" if error else ""
-        raise BackendError(f"the response is no chat completion{said}", transient=True, kind="protocol") from None
+        but = f" but an error: {one_line(str(error), 150)}" if error else ""
+        raise BackendError(f"the response is no chat completion{but}", transient=True, kind="protocol") from None
+    if broken:
+        text = one_line(str(broken), 150)
+        raise BackendError(f"the server broke the reply off: {text}", transient=True, kind="server")
+    finish = _FINISH.get(said, said)
     text, reasoning, finish = _sort_out(_flat(content), _flat(reasoning), finish, bool(calls))
-    if message.get("refusal") and not text:
-        finish = "refusal"
-    if call.task.tools and finish != "unclosed_think":
+    if finish == "refusal" or (refusal and not text):
+        text, finish = refusal or text, "refusal"
+    elif call.task.tools and finish != "unclosed_think":
         text, finish = _tool_reply(text, calls, finish)
     return Reply(text, finish, reasoning, _usage(body.get("usage"), call, text + reasoning), model, latency_s)
 
@@ -197,8 +220,8 @@ def _sort_out(content: str, reasoning: str, finish: str, has_calls: bool) -> tup
 
 def _tool_reply(text: str, calls: list[Any], finish: str) -> tuple[str, str]:
     """Tool calls as the JSON of `ToolOutput`; arguments that are no JSON object stay text."""
-    if not calls and (not text.strip() or _is_tool_output(text)):
-        return text, finish
+    if not calls and (finish != "stop" or not text.strip() or _is_tool_output(text)):
+        return text, finish  # what was cut is not wrapped: the wrapping would make it look whole
     out: list[dict[str, Any]] = []
     for item in calls:
         function = item.get("function") if isinstance(item, dict) else None
@@ -206,11 +229,11 @@ def _tool_reply(text: str, calls: list[Any], finish: str) -> tuple[str, str]:
             continue
         raw = function.get("arguments")
         arguments = raw if isinstance(raw, dict) else _object(str(raw or "{}"))
-        if arguments is None and finish == "length":
+        if arguments is None and finish != "stop":
             return "", finish
         out.append({"name": str(function.get("name")), "arguments": str(raw) if arguments is None else arguments})
     joined = json.dumps({"content": text, "calls": out}, ensure_ascii=False)
-    return joined, "stop" if finish == "tool_calls" else finish
+    return joined, finish
 
 
 def _is_tool_output(text: str) -> bool:
@@ -231,7 +254,9 @@ def _usage(usage: Any, call: Call, text: str) -> Usage:
     if isinstance(usage, Mapping) and isinstance(usage.get("prompt_tokens"), int):
         details = usage.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
-        return Usage(usage["prompt_tokens"], int(usage.get("completion_tokens") or 0), int(cached or 0))
+        written = usage.get("completion_tokens")
+        if isinstance(written, int) or written is None:
+            return Usage(usage["prompt_tokens"], written or 0, cached if isinstance(cached, int) else 0)
     return Usage(prompt_tokens(call), count_tokens(text), 0, estimated=True)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from hypothesis import strategies as st
 from memfly.errors import BackendError, ConfigError
 from memfly.llm.base import Reply
 from memfly.llm.cache import FILE_NAME, Cache, Store, export, prune, restore, stats
+from memfly.llm.client import LLM
+from memfly.llm.ledger import Tally, scope
 from memfly.tasks.base import TaskOutput
 from memfly.types import Usage
-from tests.support.calls import GOOD, TOY, Inner, toy_call, transient
+from tests.support.calls import GOOD, TOY, Inner, ToyInput, toy_call, transient
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -116,6 +119,101 @@ async def test_a_cancelled_caller_does_not_take_the_others_down(tmp_path: Path) 
     first.cancel()
     assert (await second).text == GOOD.text
     assert first.cancelled() or first.cancelling()
+
+
+async def test_a_call_that_is_being_given_up_is_not_joined(tmp_path: Path) -> None:
+    """Its connection takes a moment to close; who asks for the same meanwhile was not cancelled."""
+
+    async def unwilling() -> None:
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.01)
+            raise
+
+    inner = Inner(delay=unwilling)
+    cache = Cache(inner, tmp_path)
+    first = asyncio.create_task(cache.complete(toy_call()))
+    await asyncio.sleep(0.005)
+    first.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    second = asyncio.create_task(cache.complete(toy_call()))
+    results = await asyncio.gather(first, second, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert results[1] == GOOD
+
+
+async def tallies(cache: Cache, callers: int, cancel: int | None = None) -> list[Tally]:
+    """What each of several callers of the same call has in its ledger."""
+    llm, found = LLM(cache), [Tally() for _ in range(callers)]
+
+    async def one(number: int) -> None:
+        with scope("c", "q") as found[number], suppress(BackendError):
+            await llm.run(TOY, ToyInput("x"))
+
+    tasks = [asyncio.create_task(one(i)) for i in range(callers)]
+    await asyncio.sleep(0.005)
+    if cancel is not None:
+        tasks[cancel].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return found
+
+
+async def test_a_call_whose_owner_left_is_billed_to_one_who_stayed(tmp_path: Path) -> None:
+    inner = Inner(delay=lambda: asyncio.sleep(0.02))
+    found = await tallies(Cache(inner, tmp_path), 3, cancel=0)
+    assert len(inner.calls) == 1
+    assert [tally.role("parse").calls for tally in found] == [0, 1, 1]
+    assert sum(tally.role("parse").billed_calls for tally in found) == 1
+
+
+async def test_a_shared_failure_is_one_failure(tmp_path: Path) -> None:
+    error = transient()
+    error.tries = 5
+    found = await tallies(Cache(Inner([error], delay=lambda: asyncio.sleep(0.02)), tmp_path), 4)
+    assert sum(tally.role("parse").failed_calls for tally in found) == 1
+    assert sum(tally.role("parse").retries for tally in found) == 4
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        (Reply(""), False),
+        (Reply(" \n"), False),
+        (Reply("", "some_word"), False),
+        (Reply("", "unclosed_think", "a thought"), True),
+        (Reply("", "length"), True),
+        (Reply("I will not", "refusal"), True),
+        (Reply("no JSON"), True),
+    ],
+)
+async def test_only_an_empty_reply_is_not_kept(tmp_path: Path, reply: Reply, kept: bool) -> None:
+    await Cache(Inner([reply]), tmp_path).complete(toy_call())
+    assert (await Cache(Inner(), tmp_path).complete(toy_call())).from_cache == kept
+
+
+async def test_the_schema_as_it_is_sent_is_part_of_the_key(tmp_path: Path) -> None:
+    await Cache(Inner(), tmp_path, form=lambda call: {"a": 1}).complete(toy_call())
+    assert (await Cache(Inner(), tmp_path, form=lambda call: {"a": 1}).complete(toy_call())).from_cache
+    assert not (await Cache(Inner(), tmp_path, form=lambda call: {"a": 2}).complete(toy_call())).from_cache
+
+
+async def test_prune_beside_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memfly.llm.cache.BUSY_S", 0.1)
+    cache = Cache(Inner(), tmp_path)
+    await cache.complete(toy_call())
+    await cache.aclose()
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(ConfigError, match="another process has been writing to it") as caught:
+        prune(tmp_path, task="toy")
+    assert "\n" not in str(caught.value)
+    other.execute("ROLLBACK")
+    other.execute("BEGIN")
+    other.execute("SELECT COUNT(*) FROM replies").fetchone()
+    assert prune(tmp_path, task="toy") == 1  # a reader does not matter
+    other.close()
 
 
 async def test_a_call_nobody_waits_for_is_given_up(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ import pytest
 from memfly.errors import BackendError, ParseError
 from memfly.llm.base import Reply
 from memfly.llm.client import LLM
+from memfly.llm.config import BudgetConfig
 from memfly.llm.ledger import Tally, scope
+from memfly.llm.limits import Budget
+from memfly.llm.prices import Price
 from memfly.types import Usage
 from tests.support.calls import GOOD, TOY, Inner, ToyInput, transient
 
@@ -40,6 +43,47 @@ async def test_a_cut_reply_is_asked_again_with_twice_the_room(reply: Reply) -> N
     assert [call.max_tokens for call in inner.calls] == [50, 100, 200]
     assert len({call.messages for call in inner.calls}) == 1
     assert tally.role("parse").truncated == 2
+
+
+async def test_twice_the_room_counts_the_room_for_reasoning() -> None:
+    inner = Inner([LOST, LOST, GOOD])
+    await LLM(inner, reasoning_tokens=4096).run(TOY, ToyInput("x"))
+    sent = [call.max_tokens + 4096 for call in inner.calls]
+    assert sent == [4146, 8292, 16584]
+
+
+async def test_at_the_cap_a_cut_reply_is_truncated_for_good() -> None:
+    """The same request again would give, and cost, the same."""
+    inner = Inner([CUT])
+    with pytest.raises(ParseError, match=r"toy: no usable reply in 2 attempts: truncated at llm\.max_tokens"):
+        await LLM(inner, most_tokens=70).run(TOY, ToyInput("x"))
+    assert [call.max_tokens for call in inner.calls] == [50, 70]
+    inner = Inner([CUT])
+    with pytest.raises(ParseError, match="truncated"):
+        await LLM(inner, most_tokens=20).run(TOY, ToyInput("x"))
+    assert [call.max_tokens for call in inner.calls] == [20]
+
+
+@pytest.mark.parametrize("finish", ["refusal", "content_filter"])
+async def test_a_refusal_is_its_own_reason_and_not_asked_again(finish: str) -> None:
+    inner = Inner([Reply("I will not", finish, usage=Usage(100, 5))])
+    with scope() as tally, pytest.raises(ParseError, match=f"toy: no usable reply in 1 attempts: {finish}: ") as caught:
+        await LLM(inner).run(TOY, ToyInput("x"))
+    assert caught.value.reply == "I will not"
+    assert len(inner.calls) == 1
+    assert (tally.role("parse").refused, tally.role("parse").truncated) == (1, 0)
+
+
+async def test_what_a_run_paid_before_counts_against_the_budget() -> None:
+    paid = Tally()
+    paid.record("gate", replace(GOOD, usage=Usage(1000, 100)))
+    paid.record("gate", replace(GOOD, usage=Usage(9000, 900), from_cache=True))
+    budget = Budget(BudgetConfig(usd=1.0))
+    llm = LLM(Inner(), budget=budget, price=Price(100.0, 50.0, 200.0))
+    for _ in range(2):
+        llm.spent_before("run-1", paid)
+    assert (budget.usd, budget.tokens) == (pytest.approx(0.12), 1100)
+    LLM(Inner()).spent_before("run-1", paid)  # no budget, nothing to count in
 
 
 async def test_it_ends_in_a_parse_error_that_keeps_the_reply() -> None:

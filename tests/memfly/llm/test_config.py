@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,18 @@ def test_any_server_by_override() -> None:
     assert (config.faults.rate_429, config.faults.slow_s, config.budget.usd) == (0.05, 0.5, 5.0)
 
 
+def test_numbers_among_serve_args_are_words_and_guided_servers_get_compact_json() -> None:
+    config = llm_config(preset("qwen3-8b", "llm.serve_args=[--tensor-parallel-size, 2]"))
+    assert isinstance(config, OpenAIConfig)
+    assert config.serve_args == ("--tensor-parallel-size", "2")
+    flags = config.serve_flags
+    assert flags[:3] == (*config.serve_args, "--structured-outputs-config")
+    assert json.loads(flags[3]) == {"backend": "xgrammar", "disable_any_whitespace": True}
+    own = config.model_copy(update={"serve_args": ("--structured-outputs-config", "{}")})
+    assert own.serve_flags == own.serve_args
+    assert OpenAIConfig(model="m").serve_flags == ()
+
+
 @pytest.mark.parametrize("override", ["llm.cache=off", "llm.thinking=on", "llm.cache=read_only"])
 def test_on_and_off_survive_yaml(override: str) -> None:
     key, value = override.removeprefix("llm.").split("=")
@@ -110,6 +123,10 @@ def test_on_and_off_survive_yaml(override: str) -> None:
         (
             {"kind": "openai", "model": "m", "api_key_env": "sk-abc"},
             r"llm: api_key_env is the name .* not the key itself$",
+        ),
+        (
+            {"kind": "openai", "model": "m", "base_urls": ["https://api.openai.com/v1", "http://gpu1/v1"]},
+            r"llm: base_urls mixes OpenAI's own server with others, which must not see its key$",
         ),
         ({"kind": "openai", "model": "m", "cache": "maybe"}, r"llm\.cache: "),
         ({"kind": "openai", "model": "m", "budget": {"usd": -1}}, r"llm\.budget\.usd: "),

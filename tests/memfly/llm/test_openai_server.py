@@ -121,7 +121,7 @@ async def test_permanent_trouble_is_one_line_and_not_tried_again(
     assert tally.role("gate").calls == 0
 
 
-@pytest.mark.parametrize("kind", ["429", "500", "drop", "not_json"])
+@pytest.mark.parametrize("kind", ["500", "drop", "not_json"])
 async def test_trouble_without_end_is_a_counted_error_never_an_answer(tmp_path: Path, kind: str) -> None:
     with FakeOpenAI(script=[kind] * 99) as server:
         output, tally = await run(server, tmp_path)
@@ -129,6 +129,76 @@ async def test_trouble_without_end_is_a_counted_error_never_an_answer(tmp_path: 
     assert "gave up after 4 tries" in str(output)
     count = tally.role("gate")
     assert (count.failed_calls, count.retries, count.calls) == (1, 3, 0)
+
+
+async def test_a_rate_limit_without_end_ends_with_the_deadline(tmp_path: Path) -> None:
+    with FakeOpenAI(script=["429"] * 9999) as server:
+        output, tally = await run(server, tmp_path, retry={"base_s": 0.001, "tries": 4, "deadline_s": 0.5})
+    assert isinstance(output, BackendError)
+    assert "gave up after" in str(output)
+    assert tally.role("gate").failed_calls == 1
+    assert tally.role("gate").retries > 4
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "kind"),
+    [
+        (429, {"code": "insufficient_quota"}, BudgetExceeded, None),
+        (429, {"code": "billing_not_active"}, BudgetExceeded, None),
+        (400, {"code": "billing_hard_limit_reached"}, BudgetExceeded, None),
+        (400, {"code": None, "type": "insufficient_quota"}, BudgetExceeded, None),
+        (402, {"message": "Insufficient credits"}, BudgetExceeded, None),
+        (429, {"code": "rate_limit_exceeded", "message": "Request too large: Limit 3"}, BackendError, "context_length"),
+        (429, {"code": "rate_limit_exceeded", "message": "Rate limit reached"}, BackendError, "rate_limit"),
+        (503, {}, BackendError, "overloaded"),
+        (504, {}, BackendError, "timeout"),
+        (502, {}, BackendError, "server"),
+        (401, {}, ConfigError, None),
+    ],
+)  # fmt: skip
+def test_what_a_status_means(status: int, body: dict[str, Any], error: type[Exception], kind: str | None) -> None:
+    server = OpenAIServer(OpenAIConfig(model="m", base_url="http://127.0.0.1:1/v1"))
+    message = f"Error code: {status} - {body.get('message', 'no')}"
+    found = server._status_error(server.urls[0], status, {}, body, message)
+    assert type(found) is error
+    assert "\n" not in str(found)
+    if isinstance(found, BackendError):
+        assert (found.kind, found.transient) == (kind, kind != "context_length")
+    if isinstance(found, BudgetExceeded):
+        assert "start the same run again" in str(found)
+
+
+async def test_a_server_that_answers_500_gives_way_to_another(tmp_path: Path) -> None:
+    with FakeOpenAI(script=["500"] * 99) as bad, FakeOpenAI() as good:
+        llm = stack(bad, tmp_path, base_url=None, base_urls=[bad.url, good.url], retry={"base_s": 0.001, "tries": 6})
+        for number in range(4):
+            with scope(f"c{number}", "q"):
+                await llm.run(INGEST, IngestInput("1 May", "Ann", f"hi {number}"))
+        await llm.aclose()
+    assert len(good.requests) == 4
+
+
+async def test_a_health_check_that_is_refused_is_no_end_of_the_run() -> None:
+    with FakeOpenAI(needs_key="x" * 20) as locked:
+        client = backend(locked)
+        assert not await client._healthy(locked.url)
+        await client.aclose()
+
+
+@pytest.mark.parametrize("value", ["abcdefgh\n", "abcd\r\nefgh", "schlüssel-geheim", " abcdefgh"])
+def test_a_key_that_can_be_none_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("MY_LLM_AUTH", value)
+    with pytest.raises(ConfigError, match="the value of MY_LLM_AUTH holds a line end, a blank or a char") as caught:
+        OpenAIServer(OpenAIConfig(model="m", base_url="http://127.0.0.1:1/v1", api_key_env="MY_LLM_AUTH"))
+    assert value.strip() not in str(caught.value)
+
+
+def test_regional_servers_are_openais_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    server = OpenAIServer(OpenAIConfig(model="gpt-4o", base_url="https://eu.api.openai.com/v1"))
+    assert server.key_env == "OPENAI_API_KEY"
+    other = OpenAIServer(OpenAIConfig(model="gpt-4o", base_url="https://api.openai.com.example.org/v1"))
+    assert other.key_env is None
 
 
 @pytest.mark.parametrize("kind", ["prose", "empty", "truncated", "unclosed", "wrong_schema"])

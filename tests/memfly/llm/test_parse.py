@@ -71,6 +71,16 @@ def test_a_cut_reply_is_never_completed_by_guessing(value: dict[str, object], da
         parse_reply(TOY, VALUE, Reply(text[:cut], "length"))
 
 
+@pytest.mark.parametrize("finish", ["length", "content_filter", "refusal", "unclosed_think", "some_new_word"])
+def test_only_stop_is_a_whole_reply(finish: str) -> None:
+    with pytest.raises(ParseError):
+        parse_reply(TOY, VALUE, Reply('{"words": ["Ann went to the', finish))
+    if finish in ("content_filter", "refusal"):
+        with pytest.raises(ParseError, match=f"^{finish}: ") as caught:
+            parse_reply(TOY, VALUE, Reply('{"words": []}', finish))
+        assert caught.value.reply == '{"words": []}'
+
+
 @pytest.mark.parametrize("before", ["Use {x} and {y}. ", "{", "}{ ", 'e.g. {"note": } or ', "{{nested}} "])
 def test_braces_in_the_prose_do_not_hide_the_answer(before: str) -> None:
     text = before + '{"words": ["a {b}"], "note": "n"} done {z}'

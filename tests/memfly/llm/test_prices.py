@@ -36,12 +36,39 @@ def test_cost_of_a_tally_is_what_was_billed() -> None:
     assert sum(cost(tally, FREE).values()) == 0
 
 
+@pytest.mark.parametrize(
+    ("url", "price"),
+    [
+        ("http://localhost:8000/v1", FREE),
+        ("http://[::1]:8000/v1", FREE),
+        ("http://192.168.1.7:8000/v1", FREE),
+        ("http://10.0.0.3/v1", FREE),
+        ("http://100.64.1.2/v1", FREE),
+        ("http://gpu1:8000/v1", FREE),
+        ("http://gpu1.lab.internal:8000/v1", FREE),
+        ("https://eu.api.openai.com/v1", PRICES["gpt-4o"]),
+        ("https://us.api.openai.com/v1", PRICES["gpt-4o"]),
+        ("https://openrouter.ai/api/v1", None),
+        ("https://api.openai.com.example.org/v1", None),
+        ("http://8.8.8.8/v1", None),
+    ],
+)
+def test_a_public_server_is_never_taken_for_free(url: str, price: Price | None) -> None:
+    assert price_of(OpenAIConfig(model="gpt-4o", base_url=url)) == price
+    assert price_of(OpenAIConfig(model="gpt-4o", base_url=url, price=PriceConfig(prompt=1, cached=2, completion=3)))
+
+
+def test_one_public_server_among_private_ones_has_no_known_price() -> None:
+    assert price_of(OpenAIConfig(model="m", base_urls=("http://gpu1/v1", "https://llm.example.org/v1"))) is None
+
+
 def test_which_price_a_backbone_has() -> None:
     own = {"model": "gpt-4o-2024-08-06", "base_url": "http://127.0.0.1:1/v1"}
     assert price_of(ExtractiveConfig()) == price_of(LocalConfig()) == FREE
     assert price_of(OpenAIConfig(**own)) == FREE  # type: ignore[arg-type]
     assert price_of(OpenAIConfig(model="Qwen/Qwen3-8B", serve="auto")) == FREE
     assert price_of(OpenAIConfig(model="gpt-4o-2024-08-06")) == PRICES["gpt-4o"]
+    assert price_of(OpenAIConfig(model="Qwen/Qwen3-8B")) == FREE  # runs on nothing but a server of one's own
     assert price_of(OpenAIConfig(model="gpt-99")) is None
     assert price_of(OpenAIConfig(model="gpt-99", price=PriceConfig(prompt=1, cached=2, completion=3))) == Price(1, 2, 3)
     date.fromisoformat(PRICES_AS_OF)

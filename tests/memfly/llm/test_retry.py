@@ -37,11 +37,33 @@ async def test_other_errors_pass_through(error: Exception) -> None:
 
 
 async def test_gives_up_after_the_last_try_and_says_so() -> None:
-    inner = Inner([transient("rate_limit")])
+    inner = Inner([transient("server")])
     with pytest.raises(BackendError, match="gave up after 3 tries") as caught:
         await layer(inner, Clock(), tries=3).complete(toy_call())
     assert len(inner.calls) == 3
-    assert (caught.value.tries, caught.value.kind, caught.value.transient) == (3, "rate_limit", True)
+    assert (caught.value.tries, caught.value.kind, caught.value.transient) == (3, "server", True)
+
+
+@pytest.mark.parametrize("retry_after", [None, 3.0])
+async def test_being_told_to_slow_down_ends_with_the_deadline_only(retry_after: float | None) -> None:
+    clock = Clock()
+    inner = Inner([*[transient("rate_limit", retry_after)] * 8, transient("server"), GOOD])
+    assert (await layer(inner, clock, tries=2).complete(toy_call())).tries == 10
+    assert clock.time - 1000.0 < 900.0
+    clock = Clock()
+    with pytest.raises(BackendError, match="gave up after"):
+        await layer(Inner([transient("rate_limit", retry_after)]), clock, tries=2).complete(toy_call())
+    assert 800.0 < clock.time - 1000.0 <= 900.0
+
+
+async def test_the_defaults_outlast_an_outage_of_a_minute() -> None:
+    lasted = []
+    for i in range(100):
+        clock = Clock()
+        with pytest.raises(BackendError):
+            await layer(Inner([transient("connection")]), clock).complete(toy_call(str(i)))
+        lasted.append(clock.time - 1000.0)
+    assert min(lasted) > 60.0
 
 
 async def test_waits_at_least_what_the_server_asks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,12 @@ from memfly.errors import BudgetExceeded, ConfigError
 from memfly.llm.base import Backend
 from memfly.llm.client import LLM
 from memfly.llm.config import llm_config
-from memfly.llm.ledger import scope
+from memfly.llm.ledger import Tally, scope
+from memfly.llm.limits import forget_budgets
 from memfly.llm.stack import build_llm
 from memfly.tasks.ingest import INGEST, IngestInput
 from tests.support.calls import TOY, ToyInput, ToyOutput
-from tests.support.fake_openai import FakeOpenAI
+from tests.support.fake_openai import FakeOpenAI, from_schema
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -68,6 +70,87 @@ async def test_extra_functions_reach_the_extractive_backbone(tmp_path: Path) -> 
     assert (await llm.run(TOY, ToyInput("a b"))).words == ["a", "b"]
     with pytest.raises(ConfigError, match="toy"):
         await build(tmp_path / "other").run(TOY, ToyInput("a b"))
+
+
+@pytest.fixture(autouse=True)
+def _a_purse_of_its_own() -> None:
+    forget_budgets()
+
+
+PRICED = {"prompt": 100.0, "cached": 100.0, "completion": 100.0}
+
+
+async def test_a_stop_in_the_middle_loses_no_call_that_was_paid(tmp_path: Path) -> None:
+    """Eight at a time, everything cancelled at the first BudgetExceeded as a run does it; then again with more money."""
+    slow = 0
+
+    def answer(body: dict[str, Any]) -> Any:
+        async def later() -> str:
+            nonlocal slow
+            slow += 1
+            await asyncio.sleep(0.02 if slow % 3 else 0.15)
+            return from_schema(body)
+
+        return later()
+
+    async def work(server: FakeOpenAI, usd: float) -> tuple[bool, int]:
+        settings = {"kind": "openai", "model": "fake-model", "base_url": server.url, "price": PRICED}
+        llm = build(tmp_path, **settings, budget={"usd": usd}, max_concurrency=8)
+        tally = Tally()
+
+        async def one(number: int) -> None:
+            with scope("c", f"q{number}") as counted:
+                try:
+                    await llm.run(INGEST, IngestInput("1 May", "Ann", f"I saw {number} birds"))
+                finally:
+                    tally.add(counted)
+
+        tasks = [asyncio.ensure_future(one(i)) for i in range(40)]
+        stopped = False
+        try:
+            for finished in asyncio.as_completed(tasks):
+                await finished
+        except BudgetExceeded:
+            stopped = True
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await llm.aclose()
+        return stopped, tally.role("ingest").billed_calls
+
+    with FakeOpenAI(answer=answer) as server:
+        billed = 0
+        for usd in (0.2, 0.21, 0.22, 0.23, 50.0):
+            stopped, paid = await work(server, usd)
+            billed += paid
+            assert stopped == (usd < 1)
+            assert billed == len(server.requests)
+        assert len(server.requests) == 40
+
+
+async def test_jobs_of_one_process_share_the_limit(tmp_path: Path) -> None:
+    async def job(server: FakeOpenAI, seed: str) -> int:
+        settings = {"kind": "openai", "model": "fake-model", "base_url": server.url, "price": PRICED}
+        llm = build(tmp_path / seed, **settings, budget={"usd": 0.2})
+        done = 0
+        try:
+            for i in range(12):
+                with scope("c", f"{seed} {i}"):
+                    await llm.run(INGEST, IngestInput("1 May", "Ann", f"I saw {i} birds"))
+                done += 1
+        except BudgetExceeded:
+            pass
+        await llm.aclose()
+        return done
+
+    with FakeOpenAI() as server:
+        assert [await job(server, seed) > 0 for seed in ("1", "2", "3")] == [True, False, False]
+
+
+def test_a_budget_for_a_public_server_needs_a_price(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"llm\.budget: no price known for m; give llm\.price"):
+        build(tmp_path, kind="openai", model="m", base_url="https://openrouter.ai/api/v1", budget={"usd": 1})
+    build(tmp_path, kind="openai", model="m", base_url="https://openrouter.ai/api/v1", budget={"tokens": 1})
 
 
 async def test_a_budget_stops_and_a_larger_one_continues_without_paying_twice(tmp_path: Path) -> None:
