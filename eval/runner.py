@@ -137,6 +137,7 @@ class Runner:
         started = time.monotonic()
         self._events = EventWriter(self.folder / "events.jsonl")
         self._made_by = made_by(self.folder / "manifest.json")
+        self.llm.spent_before(self.folder.name, paid(self._events.path))
         done = final_records(self._events.path, keep_errors=False)
         self._write_manifest()
         self.progress.start("turns", self.dataset.n_turns)

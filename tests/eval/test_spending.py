@@ -10,6 +10,7 @@ from eval.spending import bill, paid
 from memfly.errors import BackendError, BudgetExceeded
 from memfly.llm.base import Call
 from memfly.llm.ledger import RoleCount, Tally
+from memfly.llm.limits import forget_budgets
 from memfly.llm.prices import Price
 from tests.support.fake_openai import FakeOpenAI, from_schema, schema_of
 from tests.support.runs import config, on_call, run
@@ -35,6 +36,22 @@ def test_every_request_of_every_process_is_on_the_bill(tmp_path: Path) -> None:
     assert billed(result.folder) == spent["billed_calls"] == asked
     assert spent["usd"] == 0
     assert spent["latency_p95_s"] >= spent["latency_p50_s"] > 0
+
+
+def test_a_limit_holds_for_a_run_over_all_its_processes(tmp_path: Path) -> None:
+    with FakeOpenAI(answer=from_schema) as server:
+        overrides = ("llm=openai", "llm.model=fake-model", f"llm.base_url={server.url}", "llm.budget.tokens=4000")
+        with pytest.raises(BudgetExceeded, match=r"of llm\.budget\.tokens=4000 tokens\); raise it"):
+            run(tmp_path, *overrides)
+        before = sum(schema_of(body)[0] != "probe" for body in server.requests)
+        forget_budgets()  # as another process would
+        with pytest.raises(BudgetExceeded):
+            run(tmp_path, *overrides)
+        after = sum(schema_of(body)[0] != "probe" for body in server.requests)
+    (folder,) = (tmp_path / "runs").glob("memfly-*")
+    total = paid(folder / "events.jsonl").roles.values()
+    assert sum(c.billed_prompt_tokens + c.billed_completion_tokens for c in total) <= 4000
+    assert after - before <= 3, "what little was left"
 
 
 def test_the_calls_of_a_build_that_failed_are_on_the_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
