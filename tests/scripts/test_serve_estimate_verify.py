@@ -18,6 +18,7 @@ from memfly.llm.vllm_server import _free_port
 from scripts.cli import main
 from tests.memfly.llm.test_vllm_server import FAKE, gone_soon
 from tests.support.fake_openai import FakeOpenAI, from_schema
+from tests.support.processes import hears_ctrl_c
 from tests.support.runs import arguments, run
 
 
@@ -35,6 +36,7 @@ def serve(*words: str, **environment: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hears_ctrl_c,
         env=os.environ | environment | {"PYTHONPATH": str(root)},
     )
 

@@ -22,6 +22,7 @@ from memfly.llm.stack import build_llm
 from memfly.llm.vllm_server import command_line, find_or_start, start
 from memfly.tasks.ingest import INGEST, IngestInput
 from tests.support.fake_openai import FakeOpenAI
+from tests.support.processes import hears_ctrl_c
 
 ROOT = Path(__file__).resolve().parents[3]
 FAKE = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests/support/fake_vllm.py'))}"
@@ -338,7 +339,11 @@ except KeyboardInterrupt:
 def test_the_server_and_its_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
     env = {**os.environ, "FAKE_VLLM_PID": str(tmp_path / "pid"), "FAKE_VLLM_WORKER": str(tmp_path / "worker")}
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, FAKE, str(tmp_path)], cwd=ROOT, env=env, stdout=subprocess.PIPE
+        [sys.executable, "-c", PARENT, FAKE, str(tmp_path)],
+        cwd=ROOT,
+        env=env,
+        stdout=subprocess.PIPE,
+        preexec_fn=hears_ctrl_c,
     )
     assert parent.stdout is not None
     assert parent.stdout.readline() == b"ready\n"
