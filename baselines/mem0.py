@@ -27,9 +27,9 @@ from baselines.tasks.mem0 import (
     SummaryInput,
     UpdateInput,
 )
-from baselines.together import together
 from memfly.errors import ParseError
 from memfly.system import MemorySystem, Services
+from memfly.together import together
 from memfly.types import Evidence, Passage, Question, Turn, shown_in_time_order
 
 Form = Literal["paper", "oss"]

@@ -30,7 +30,6 @@ from baselines.tasks.memorybank import (
     DayPortraits,
     PortraitsOutput,
 )
-from baselines.together import together
 from memfly.embed import Vectors
 from memfly.errors import ConfigError, ParseError
 from memfly.index import VectorIndex
@@ -38,6 +37,7 @@ from memfly.llm.base import derive_seed
 from memfly.system import MemorySystem, Services
 from memfly.tasks.base import Task
 from memfly.text import cut_tokens
+from memfly.together import together
 from memfly.types import Evidence, Passage, Question, Turn
 
 Forgetting = Literal["none", "paper", "code"]

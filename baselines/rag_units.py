@@ -13,10 +13,10 @@ from itertools import groupby
 from typing import Literal
 
 from baselines.tasks.rag import RAG_OBSERVATIONS, RAG_SUMMARY, SessionInput, SessionLine
-from baselines.together import together
 from memfly.errors import DataError, ParseError
 from memfly.system import Services
 from memfly.text import cut_tokens, split_tokens
+from memfly.together import together
 from memfly.types import Observation, Passage, SessionNotes, Turn
 
 UnitKind = Literal["turns", "observations", "summaries", "chunks"]

@@ -176,7 +176,12 @@ def method_options(cls: type[MemorySystem], method: Mapping[str, Any]) -> dict[s
     if missing:
         raise ConfigError(f"method.{missing[0]}: {cls.__name__} needs a value for it")
     hints = _annotations(cls)
-    return {name: _typed(hints.get(name), given.get(name, p.default), f"method.{name}") for name, p in known.items()}
+    values = {name: given.get(name, p.default) for name, p in known.items()}
+    groups = {name for name in known if _group(hints.get(name)) is not None}
+    return {
+        name: _typed(hints.get(name), value, f"method.{name}") if name in given or name in groups else value
+        for name, value in values.items()
+    }
 
 
 def _annotations(cls: type[MemorySystem]) -> dict[str, Any]:
@@ -187,14 +192,19 @@ def _annotations(cls: type[MemorySystem]) -> dict[str, Any]:
         return {}
 
 
+def _group(hint: Any) -> type[Options] | None:
+    """The option group among the types an annotation allows."""
+    return next((k for k in (hint, *get_args(hint)) if inspect.isclass(k) and issubclass(k, Options)), None)
+
+
 def _typed(hint: Any, value: Any, where: str) -> Any:
     """The value as its annotation says: option groups made whole, "no" a bool where a bool is asked for."""
     if hint is None:
         return value
-    for kind in (hint, *get_args(hint)):
-        if inspect.isclass(kind) and issubclass(kind, Options):
-            return options(kind, value, where)
-    if isinstance(value, bool) and bool not in (hint, *get_args(hint)):
+    kind = _group(hint)
+    if kind is not None:
+        return options(kind, value, where)
+    if isinstance(value, bool) and hint not in (Any, object) and bool not in (hint, *get_args(hint)):
         raise ConfigError(f"{where}: {str(value).lower()} is no value for it")
     try:
         return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)).validate_python(

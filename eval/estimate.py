@@ -45,7 +45,7 @@ class Estimate:
     n_turns: int
     n_questions: int
     reasoning_tokens: int = 0
-    """Completion tokens each call may take on top for reasoning (llm.thinking=on), in neither `roles` nor `usd`."""
+    """Completion tokens each call may take on top for reasoning, in neither `roles` nor `usd`."""
 
     @property
     def calls(self) -> float:
@@ -90,9 +90,7 @@ def estimate(config: RunConfig, *, conversations: int = 2, progress: Progress | 
     }
     longest = max(len(c.turns) for c in full.conversations)
     chain = sum(n["calls"] for role, n in build.items() if role != "ingest") / part.n_turns * longest
-    reasoning = 0
-    if isinstance(backbone, OpenAIConfig) and backbone.thinking == "on":
-        reasoning = backbone.reasoning_tokens
+    reasoning = backbone.reasoning_room if isinstance(backbone, OpenAIConfig) else 0
     return Estimate(
         roles,
         _dollars(backbone, roles),
@@ -167,7 +165,7 @@ def _thinking(found: Estimate) -> list[str]:
     if not found.reasoning_tokens:
         return []
     return [
-        f"- reasoning (thinking=on) is not in it: up to {found.reasoning_tokens:,} completion tokens a call, "
+        f"- reasoning is not in it: up to {found.reasoning_tokens:,} completion tokens a call, "
         f"{found.calls * found.reasoning_tokens:,.0f} in all"
     ]
 

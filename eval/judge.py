@@ -33,6 +33,7 @@ from memfly.llm.client import LLM
 from memfly.llm.ledger import scope
 from memfly.tasks.judge import JUDGE, JudgeInput, Verdict, verdict
 from memfly.text import STOPWORDS, words
+from memfly.together import together
 
 FILE = "judge.jsonl"
 Kind = Literal["answer", "vague", "other_gold"]
@@ -145,10 +146,7 @@ async def judge_run(folder: Path, asks: Sequence[Ask], llm: LLM) -> list[JudgeRe
             file.flush()
             kept[found.key] = found
 
-        async with asyncio.TaskGroup() as group:
-            for ask, blank in wanted:
-                if blank.key not in known:
-                    group.create_task(one(ask, blank))
+        await together(one(ask, blank) for ask, blank in wanted if blank.key not in known)
     records = sorted(kept.values(), key=lambda r: (r.judge, r.kind, r.id, r.repeat))
     write_atomic(path, "".join(dumps(record.model_dump(mode="json")) + "\n" for record in records))
     return [kept[blank.key] for _, blank in wanted]

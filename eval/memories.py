@@ -82,8 +82,12 @@ def built(events: Path) -> dict[str, BuildInfo]:
     """What a run's event log says of the memories it built or found, by conversation."""
     found = {}
     for event in read_lines(events):
-        if event.get("kind") in ("build_end", "memory_reused") and "info" in event:
-            found[str(event["conversation"])] = BuildInfo.model_validate(event["info"])
+        if event.get("kind") in ("build_end", "memory_reused"):
+            try:
+                info = BuildInfo.model_validate(event.get("info"))
+            except ValidationError:
+                continue  # damaged, or of an older version
+            found[info.conversation] = info
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,7 @@ from memfly.llm.ledger import Tally, scope
 from memfly.llm.prices import price_of
 from memfly.llm.stack import build_llm
 from memfly.system import MemorySystem, Services
+from memfly.together import cancel, together
 from memfly.types import Conversation, Evidence, Question, Turn
 
 FINAL_FAILURES = (ParseError, BackendError)
@@ -121,6 +122,9 @@ class Runner:
     async def run(self) -> RunResult:
         finished = self._finished()
         if finished is not None:
+            self.llm.spent_before(
+                self.folder.name, paid(self.folder / "events.jsonl")
+            )  # a sweep's limit is over all jobs
             await self.aclose()
             log_finished(self.config.logger, self.config, self.folder, finished.summary)
             return finished
@@ -146,7 +150,7 @@ class Runner:
         status = "failed"
         try:
             logger = logger_for(self.config.logger, self.config, self.folder)
-            await _all(self._conversation(c, done) for c in self.dataset.conversations)
+            await together(self._conversation(c, done) for c in self.dataset.conversations)
             status = "finished"
         except BudgetExceeded:
             status = "stopped"
@@ -188,7 +192,7 @@ class Runner:
                 for question in left:
                     self._keep(self._failed(question, item_error("build", error), {}))
                 return
-            await _all(self._question(system, question) for question in left)
+            await together(self._question(system, question) for question in left)
 
     def _system(self, conversation: Conversation) -> MemorySystem:
         def log(kind: str, /, **fields: Any) -> None:
@@ -246,7 +250,7 @@ class Runner:
                 self.progress.advance("turns")
             await system.finish()
         finally:
-            await _cancel(list(system.started()))
+            await cancel(list(system.started()))
 
     # -- one question --------------------------------------------------------------------------------------------
 
@@ -383,24 +387,6 @@ def _told_where(cls: type[MemorySystem], item: str) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"{cls.__module__}.{cls.__qualname__} was working on {item}")
         raise
-
-
-async def _all(work: Iterable[Awaitable[None]]) -> None:
-    """Run everything side by side; the first failure cancels the rest and is raised as itself."""
-    tasks = [asyncio.ensure_future(item) for item in work]
-    try:
-        for finished in asyncio.as_completed(tasks):
-            await finished
-    finally:
-        await _cancel(tasks)
-
-
-async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel what still runs and take every outcome, so that none is reported as never retrieved."""
-    held = list(tasks)
-    for task in held:
-        task.cancel()
-    await asyncio.gather(*held, return_exceptions=True)
 
 
 def _encoder(config: RunConfig) -> Encoder:

@@ -49,7 +49,8 @@ def _gained(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
 
 def wall_s(events: Path) -> float:
     """Seconds that all processes of a run worked on it; a killed one has left none."""
-    return sum(float(event["wall_s"]) for event in read_lines(events) if event.get("kind") == "process_end")
+    ends = (event.get("wall_s") for event in read_lines(events) if event.get("kind") == "process_end")
+    return sum(float(seconds) for seconds in ends if isinstance(seconds, int | float))
 
 
 def paid(events: Path) -> Tally:
@@ -57,7 +58,10 @@ def paid(events: Path) -> Tally:
     total = Tally()
     for event in read_lines(events):
         if event.get("kind") == EVENT:
-            total.add(Tally.from_dict(event["roles"]))
+            try:
+                total.add(Tally.from_dict(event["roles"]))
+            except (KeyError, TypeError, AttributeError):
+                continue  # a damaged line is one call's bill, not the run's end
     return total
 
 

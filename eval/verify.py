@@ -98,7 +98,7 @@ def _events(run: Path) -> str:
 
 def _answers(run: Path, summary: dict[str, Any]) -> str:
     kept = final_records(run / "events.jsonl", keep_errors=True)
-    lines = (run / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = [line for line in (run / "answers.jsonl").read_text(encoding="utf-8").split("\n") if line]
     ids = [json.loads(line)["id"] for line in lines]
     if len(set(ids)) != len(ids):
         raise _BrokenError("answers.jsonl has a question twice")
@@ -120,7 +120,7 @@ def _open_answers(run: Path) -> str:
 
 def _scores(run: Path, summary: dict[str, Any]) -> str:
     rows, _ = score_run(read_answers(run), protocol(summary["protocol"], summary["mode"]))
-    stored = {item["id"]: item for item in map(json.loads, (run / "scores.jsonl").read_text("utf-8").splitlines())}
+    stored = {item["id"]: item for item in read_lines(run / "scores.jsonl")}
     for row in rows:
         item = stored.get(row.id)
         if item is None or item["scores"] != (dict(row.scores) if row.scores is not None else None):

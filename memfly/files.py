@@ -7,10 +7,12 @@ from pathlib import Path
 
 
 def fingerprint(path: Path) -> str:
-    """Hash of a file's size, first and last MiB; of a folder, of all its files' names and hashes. 16 hex digits."""
+    """Hash of a file's size, first and last MiB; of a folder, of its files' names and hashes. 16 hex digits."""
     digest = hashlib.sha256()
     if path.is_dir():
         for file in sorted(item for item in path.rglob("*") if item.is_file()):
+            if any(part.startswith(".") for part in file.relative_to(path).parts):
+                continue  # a download's own notes, with times in them
             digest.update(f"{file.relative_to(path)}\0{fingerprint(file)}\0".encode())
         return digest.hexdigest()[:16]
     size, part = path.stat().st_size, 1 << 20

@@ -304,7 +304,7 @@ class Limits:
         it, but not before all calls under way have ended: a caller that gives up then loses nothing that was paid."""
         try:
             self._go_on()
-            return await self._budgeted(call)
+            return await self._admitted(call)
         except BudgetExceeded as error:
             self._stop = self._stop or error
             while self._under_way:
@@ -316,15 +316,31 @@ class Limits:
         if self._stop is not None:
             raise BudgetExceeded(str(self._stop))
 
-    async def _budgeted(self, call: Call) -> Reply:
-        most = self._most(call)
+    async def _admitted(self, call: Call) -> Reply:
+        """The call, once it has a slot, the rates allow it, the server does not ask to wait, and it can be paid. What it
+        may use is estimated only then, by the latest count."""
+        await self.slots.acquire()
+        try:
+            most = self._most(call)
+            await self._calm()
+            await self._pace(most)
+            await self._calm()  # the server may have asked to wait meanwhile
+            return await self._paid(call, most)
+        finally:
+            self.slots.release()
+
+    async def _calm(self) -> None:
+        while (wait := self._resume_at - self._clock()) > 0:
+            await self._sleep(wait)
+
+    async def _paid(self, call: Call, most: Usage) -> Reply:
         if self.budget is None:
-            return await self._admitted(call, most)
+            return await self._made(call, most)
         reserved = (self.price.cost(most), _total(most))
         await self.budget.reserve(*reserved)
         used = Usage()
         try:
-            reply = await self._admitted(call, most)
+            reply = await self._made(call, most)
             used = reply.usage
             return reply
         except BackendError as error:
@@ -334,25 +350,17 @@ class Limits:
         finally:
             self.budget.settle(*reserved, self.price.cost(used), _total(used))
 
-    async def _admitted(self, call: Call, most: Usage) -> Reply:
-        """The call, once it has a slot, the server does not ask to wait, and the rates allow it."""
-        await self.slots.acquire()
+    async def _made(self, call: Call, most: Usage) -> Reply:
+        self._go_on()
+        self._under_way += 1
         try:
-            while (wait := self._resume_at - self._clock()) > 0:
-                await self._sleep(wait)
-            await self._pace(most)
-            self._go_on()
-            self._under_way += 1
-            try:
-                reply = await self._timed(call)
-            finally:
-                self._under_way -= 1
-                if not self._under_way:
-                    self._quiet.set()
+            reply = await self._timed(call)
         finally:
-            self.slots.release()
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
         if most.prompt_tokens:
-            self._scale = max(self._scale, self._scale * reply.usage.prompt_tokens / most.prompt_tokens)
+            self._scale = max(self._scale, reply.usage.prompt_tokens / max(prompt_tokens(call), 1))
         if self._tokens is not None:
             self._tokens.give_back(_total(most) - _total(reply.usage))
         return reply
@@ -362,7 +370,9 @@ class Limits:
         counts = self.adapter is not None and self.adapter.began(began)
         try:
             reply = await self.inner.complete(call)
-            latency_s = self._clock() - began
+            latency_s = (
+                reply.latency_s or self._clock() - began
+            )  # the call's own: not the start of the server before it
             return reply
         except BackendError as error:
             now = self._clock()

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|hf|ghp)[-_][A-Za-z0-9_-]{16,}|(?<=Bearer )\S+", re.IGNORECASE)
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|hf|ghp)[-_](?=[\w-]*\d)[\w-]{16,}|(?<=Bearer )\S{8,}")
+"""Keys have digits; names that begin like one, such as pk-experiments or hf-internal-testing, have none."""
+
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 _SECRET_FLAG = re.compile(r"(?<![\w-])--?(?:\w+[-_])*(?:key|token|secret|password|credentials?)", re.IGNORECASE)
 """Flags whose values are secrets: --api-key, --hf_token; not --tokenizer, --ssl-keyfile or --max-num-batched-tokens."""
@@ -41,7 +43,12 @@ def redact(text: str) -> str:
     secrets = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _SECRET_NAME.search(name)}
     secrets |= {os.environ[name] for name in _variables if len(os.environ.get(name, "")) >= 4}
     for value in sorted(secrets | _values, key=len, reverse=True):  # a key may be the beginning of another one
-        text = text.replace(value, "***")
+        if value in text:
+            text = (
+                text.replace(value, "***")
+                if value in secrets
+                else re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)
+            )
     text = _FLAG_AND_VALUE.sub(r"\1***", text)
     return _URL_LOGIN.sub("***@", _KEY_LIKE.sub("***", text))
 

@@ -111,4 +111,9 @@ def _price(config: LLMConfig) -> Price:
             f"llm.budget: no price known for {getattr(config, 'model', '')}; "
             "give llm.price={prompt: , cached: , completion: } in dollars per million tokens"
         )
+    if price == FREE and config.budget.usd is not None and isinstance(config, OpenAIConfig) and config.price is None:
+        raise ConfigError(
+            f"llm.budget.usd: {config.model} on a server of your own has no price, so dollars would never run out; give "
+            "llm.price, or limit llm.budget.tokens"
+        )
     return price or FREE

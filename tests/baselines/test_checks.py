@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from baselines.checks import check_choices, check_least
-from baselines.together import together
 from memfly.errors import ConfigError
+from memfly.together import together
 
 Order = Literal["time", "score"]
 

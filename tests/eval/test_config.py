@@ -186,6 +186,16 @@ def test_options_are_typed_by_the_constructor() -> None:
             method_options(Typed, wrong)
 
 
+class Loose(MemFly):
+    def __init__(self, services: Services, *, flag: Any = True, k: float = True) -> None:
+        super().__init__(services)
+
+
+def test_what_is_annotated_as_anything_and_a_constructor_s_own_defaults_are_taken_as_they_are() -> None:
+    assert method_options(Loose, {}) == {"flag": True, "k": True}
+    assert method_options(Loose, {"flag": False})["flag"] is False
+
+
 def test_types_that_cannot_be_resolved_are_left_to_the_constructor() -> None:
     assert method_options(Annotated, {"flag": "no"}) == {"flag": "no", "k": None, "anything": (), "odd": 1}
 

@@ -22,7 +22,7 @@ from eval.judge import (
 )
 from eval.runs import load_run
 from eval.scoring.text import set_f1
-from memfly.errors import BackendError, DataError
+from memfly.errors import BackendError, BudgetExceeded, DataError
 from memfly.llm.client import LLM
 from memfly.tasks.judge import JudgeInput, verdict
 from tests.support.fake_runs import perfect, questions, share, write_run
@@ -151,6 +151,19 @@ async def test_a_failed_call_is_no_verdict_and_is_tried_again(tmp_path: Path) ->
     summary = summarise(load_run(folder).records, await _judge(folder, Scripted(judge=_lenient), control=0))
     assert (summary.n_failed, summary.n_error) == (0, 1)
     assert summary.categories["average4"].mean == pytest.approx(79 / 80), "an error counts as wrong"
+
+
+async def test_a_stop_is_itself_and_keeps_the_verdicts_made(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    made: list[object] = []
+
+    def reply(value: Any) -> Any:
+        made.append(value)
+        return BudgetExceeded("llm.budget: spent") if len(made) > 2 else _honest(value)
+
+    with pytest.raises(BudgetExceeded):
+        await _judge(folder, Scripted(judge=reply), control=0)
+    assert 1 <= len(read_judged(folder)) <= 2
 
 
 async def test_repeats_are_separate_verdicts_with_their_own_seed(tmp_path: Path) -> None:

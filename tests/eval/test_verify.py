@@ -92,3 +92,29 @@ def test_what_is_no_run_does_not_hide_the_others(folder: Path, capsys: pytest.Ca
     assert err.count("\n") == 1
     assert "memory: no manifest.json" in err
     assert "(and 1 more that are no runs)" in err
+
+
+def test_line_separators_of_other_alphabets_do_not_break_a_sound_run(tmp_path: Path) -> None:
+    folder = run(tmp_path, "method=no_context", "data.limit_questions=1").folder
+    events = folder / "events.jsonl"
+    text = events.read_text(encoding="utf-8")
+    said = text.split('"prediction":"', 1)[1].split('"', 1)[0]
+    events.write_text(text.replace(f'"prediction":"{said}"', f'"prediction":"a\u2028b\x85{said}"'), encoding="utf-8")
+    (folder / "summary.json").unlink()
+    again = run(tmp_path, "method=no_context", "data.limit_questions=1").folder
+    assert failed(verify(again)) == []
+
+
+def test_damaged_lines_of_the_log_cost_no_more_than_themselves(tmp_path: Path) -> None:
+    folder = run(tmp_path, "method=rag_bm25").folder
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as file:
+        for line in (
+            '{"kind":"answer"}',
+            '{"kind":"build_end"}',
+            '{"kind":"calls","roles":3}',
+            '{"kind":"process_end"}',
+        ):
+            file.write(line + "\n")
+    (folder / "summary.json").unlink()
+    again = run(tmp_path, "method=rag_bm25")
+    assert again.summary["n_error"] == again.summary["n_unscored"] == 0

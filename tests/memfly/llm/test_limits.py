@@ -18,6 +18,7 @@ from memfly.llm.config import BudgetConfig, RetryConfig
 from memfly.llm.limits import Adapter, Bucket, Budget, Limits, Slots, forget_budgets, shared_budget
 from memfly.llm.prices import Price
 from memfly.llm.retry import Retry
+from memfly.llm.wire import prompt_tokens
 from memfly.types import Usage
 from tests.support.calls import GOOD, Clock, Inner, toy_call, transient
 
@@ -505,6 +506,51 @@ async def test_estimates_follow_a_server_that_counts_more() -> None:
     assert layer.budget is not None
     assert layer.budget.usd == pytest.approx(3 * 0.52)  # a fourth could not be known to fit
     assert [type(r).__name__ for r in results].count("Reply") == 3
+
+
+async def test_one_server_s_larger_count_is_learnt_once_however_many_calls_wait() -> None:
+    """200 calls wait for two slots; the server counts a tenth more than the estimate. The estimate must end a tenth
+    higher, not at 1.1 ** 200, which would stop the run at once and pace it for days."""
+    estimate = prompt_tokens(toy_call("call 0"))
+    counted = math.ceil(1.1 * estimate)
+    inner = Inner([replace(GOOD, usage=Usage(counted, 20))], delay=lambda: asyncio.sleep(0))
+    layer = Limits(inner, max_concurrency=2, budget=Budget(BudgetConfig(tokens=400 * (counted + 20))))
+    results = await many(layer, 200)
+    assert all(isinstance(r, Reply) for r in results)
+    assert layer._scale == pytest.approx(counted / estimate)
+    assert layer.budget is not None
+    assert layer.budget.tokens == 200 * (counted + 20)
+
+
+async def test_a_call_that_waits_for_its_turn_also_waits_for_the_server() -> None:
+    """Asked to hold off while it waits for the rate, a call holds off."""
+    clock = Clock()
+    layer = Limits(Inner(), max_concurrency=1, rpm=60, sleep=clock.sleep, clock=clock)
+    for i in range(6):
+        await layer.complete(toy_call(str(i)))
+    real = layer._pace
+
+    async def asked_meanwhile(most: Usage) -> None:
+        await real(most)
+        layer._resume_at = clock.time + 9.0
+
+    layer._pace = asked_meanwhile  # type: ignore[method-assign]
+    began = clock.time
+    await layer.complete(toy_call("late"))
+    assert clock.time - began >= 10.0
+
+
+async def test_the_start_of_a_server_is_no_latency() -> None:
+    """A reply's own latency counts; what came before it, such as minutes of loading a model, does not."""
+    clock = Clock()
+    measured = replace(GOOD, latency_s=0.5)
+    layer = Limits(
+        Inner([measured], delay=lambda: clock.sleep(600.0)), max_concurrency=8, sleep=clock.sleep, clock=clock
+    )
+    for i in range(8):
+        await layer.complete(toy_call(str(i)))
+    assert layer.adapter is not None
+    assert layer.adapter._base == {toy_call().task.name: pytest.approx(math.log(0.5))}
 
 
 async def test_a_zero_budget_allows_no_call() -> None:
