@@ -22,10 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.records import read_lines
 from tests.support.fake_openai import FakeOpenAI, from_schema
 
 CONCURRENCY = 8
+KINDS = (b"build_start", b"build_end", b"answer")
+"""Events that tell the phase."""
+
 PHASES = ("start", "build", "answer", "score", "end")
 POLL_S = 0.002
 """Between two looks at a run's folder: well below the length of the shortest phase, scoring."""
@@ -40,31 +42,36 @@ class Outcome:
     """Kills by the phase they hit, as the folder showed it after the kill."""
 
 
-def phase(folder: Path | None, n_questions: int) -> str:
-    """How far a run is, from what stands in its folder."""
-    if folder is None:
-        return "start"
-    if (folder / "summary.json").exists():
-        return "end"
-    kinds = Counter(str(event.get("kind")) for event in read_lines(folder / "events.jsonl"))
-    if kinds["answer"] >= n_questions:
-        return "score"
-    if kinds["build_end"]:
-        return "answer"
-    return "build" if kinds["build_start"] else "start"
-
-
 class Trial:
     """One run in a root of its own."""
 
     def __init__(self, root: Path, server: FakeOpenAI, overrides: list[str], n_questions: int) -> None:
         self.root, self.server, self.n_questions = root, server, n_questions
+        self._read, self._kinds = 0, Counter[bytes]()
         self.command = [sys.executable, "-m", "scripts.run", "llm=openai", f"llm.base_url={server.url}"]
         self.command += ["llm.model=fake-model", "embedder=hashing", f"run_root={root}", f"concurrency={CONCURRENCY}"]
         self.command += overrides
 
     def phase(self) -> str:
-        return phase(next(iter(self.root.glob("memfly-*")), None), self.n_questions)
+        """How far the run is, from what stands in its folder. Reads on where the last look ended: it is looked at often,
+        by the process that also serves the replies."""
+        folder = next(iter(self.root.glob("memfly-*")), None)
+        if folder is None:
+            return "start"
+        if (folder / "summary.json").exists():
+            return "end"
+        if (folder / "events.jsonl").exists():
+            with (folder / "events.jsonl").open("rb") as file:
+                file.seek(self._read)
+                for line in file.read().splitlines(keepends=True):
+                    if line.endswith(b"\n"):
+                        self._read += len(line)
+                        self._kinds.update(kind for kind in KINDS if b'"kind":"%s"' % kind in line)
+        if self._kinds[b"answer"] >= self.n_questions:
+            return "score"
+        if self._kinds[b"build_end"]:
+            return "answer"
+        return "build" if self._kinds[b"build_start"] else "start"
 
     def start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
