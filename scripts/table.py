@@ -100,7 +100,14 @@ def _parser() -> Parser:
     add("runs", nargs="*", metavar="RUN", help="run folders; default: all finished runs under --root that fit")
     add("--root", type=Path, default=Path("results/runs"), help="where runs are (default: results/runs)")
     add("--runs", dest="pattern", default="*", metavar="GLOB", help="only run folders whose name matches")
-    add("--where", nargs="+", default=[], metavar="KEY=VALUE", help="only runs so configured: method.tau_m=0.7 ...")
+    add(
+        "--where",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="only runs so configured: method.tau_m=0.7 ...",
+    )
     add("--format", choices=list(FORMATS), default="markdown")
     add("--out", type=Path, metavar="FILE", help="write the table there instead of printing it")
     add("--protocol", choices=PROTOCOLS, help="default: the one the runs were made with")

@@ -145,6 +145,17 @@ def test_table_from_discovery_and_to_a_file(tmp_path: Path, memfly: Command) -> 
     assert "*A-MEM †*" in out
 
 
+def test_conditions_given_one_by_one_all_hold(tmp_path: Path, memfly: Command) -> None:
+    write_run(tmp_path, options={"tau_m": 0.7})
+    write_run(tmp_path, options={"tau_m": 0.9})
+    write_run(tmp_path, "amem")
+    where = ("--where", "method_name=memfly", "--where", "method.tau_m=0.9")
+    code, out, _ = memfly("table", "sensitivity", "--axes", "tau_m", "--root", tmp_path, *where)
+    assert code == 0
+    assert "tau\\_m = 0.9" in out
+    assert "tau\\_m = 0.7" not in out
+
+
 def test_table_refusals_are_one_line(tmp_path: Path, memfly: Command) -> None:
     _refused(memfly("table", "main", "--root", tmp_path), "no finished run matches")
     write_run(tmp_path)
