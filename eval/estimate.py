@@ -56,7 +56,7 @@ class Estimate:
         return max(self.calls * latency_s / concurrency, self.chain_calls * latency_s)
 
 
-def estimate(config: RunConfig, *, conversations: int = 2, progress: Progress | None = None) -> Estimate:
+def estimate(config: RunConfig, *, conversations: int = 3, progress: Progress | None = None) -> Estimate:
     """Predict a run. The dry runs are kept under `<run_root>/estimates`, so asking again costs nothing."""
     backbone = llm_config(config.llm)  # a mistake in it shows before the dry run
     data = load(

@@ -14,7 +14,7 @@ from scripts.run import compose
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="memfly estimate", description=__doc__)
     parser.add_argument(
-        "--conversations", type=_some, default=2, help="typical conversations to scale from (default 2)"
+        "--conversations", type=_some, default=3, help="typical conversations to scale from (default 3)"
     )
     parser.add_argument("--latency", type=at_least(0), default=1.0, help="seconds per call, for the time (default 1.0)")
     parser.add_argument("overrides", nargs="*", help="the same Hydra overrides as for `memfly run`")
