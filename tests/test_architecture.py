@@ -17,7 +17,19 @@ MAY_IMPORT = {
     "eval": {"eval", "baselines", "memfly"},
     "scripts": {"scripts", "eval", "baselines", "memfly", "conf"},
 }
-OPEN_TO_BASELINES = ("llm", "embed", "index", "types", "system", "tasks", "text", "options", "errors", "keywords")
+OPEN_TO_BASELINES = (
+    "llm",
+    "embed",
+    "index",
+    "types",
+    "system",
+    "tasks",
+    "text",
+    "options",
+    "errors",
+    "keywords",
+    "together",
+)
 MAX_LINES = 420
 
 
