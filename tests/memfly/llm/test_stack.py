@@ -178,6 +178,13 @@ async def test_a_budget_stops_and_a_larger_one_continues_without_paying_twice(tm
         assert len(server.requests) == 12
 
 
+@pytest.mark.parametrize("address", [{"base_url": "http://127.0.0.1:1/v1"}, {"serve": "auto"}])
+def test_dollars_cannot_limit_a_server_that_has_no_price(address: dict[str, str], tmp_path: Path) -> None:
+    config = {"kind": "openai", "model": "m", **address, "budget": {"usd": 1}}
+    with pytest.raises(ConfigError, match=r"llm\.budget\.usd: m on a server of your own has no price, so dollars"):
+        build_llm(llm_config(config), embedder=Embedder(Hashing(8)), cache_dir=tmp_path)
+
+
 def test_a_budget_without_a_price_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "x" * 20)
     with pytest.raises(ConfigError, match=r"llm\.budget: no price known for gpt-99; give llm\.price"):
