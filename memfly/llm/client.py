@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from memfly.errors import BackendError, ParseError
 from memfly.llm.base import Backend, Call, Message, Reply, capped, derive_seed
+from memfly.llm.budget import Budget
 from memfly.llm.ledger import Tally, current_scope
-from memfly.llm.limits import Budget
 from memfly.llm.parse import FINAL, parse_reply
 from memfly.llm.prices import FREE, Price, cost
 from memfly.llm.startup import Startup

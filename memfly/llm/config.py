@@ -57,7 +57,7 @@ class RetryConfig(_Strict):
 
 class BudgetConfig(_Strict):
     """Hard limits: US dollars by the price table, and tokens (prompt + completion). All backbones of a process with the
-    same limits share one purse (`memfly.llm.limits.shared_budget`), so that a sweep of fifty jobs spends them once."""
+    same limits share one purse (`memfly.llm.budget.shared_budget`), so that a sweep of fifty jobs spends them once."""
 
     usd: float | None = Field(default=None, ge=0)
     tokens: int | None = Field(default=None, ge=0)

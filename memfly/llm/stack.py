@@ -21,12 +21,13 @@ from typing import Any
 from memfly.embed import Embedder
 from memfly.errors import ConfigError
 from memfly.llm.base import Backend, Call
+from memfly.llm.budget import shared_budget
 from memfly.llm.cache import Cache
 from memfly.llm.client import LLM
 from memfly.llm.config import ExtractiveConfig, LLMConfig, LocalConfig, OpenAIConfig
 from memfly.llm.extractive.base import Function
 from memfly.llm.faults import Faults
-from memfly.llm.limits import Limits, shared_budget
+from memfly.llm.limits import Limits
 from memfly.llm.prices import FREE, Price, price_of
 from memfly.llm.retry import Retry
 from memfly.llm.startup import Startup

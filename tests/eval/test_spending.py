@@ -9,8 +9,8 @@ import pytest
 from eval.spending import bill, paid
 from memfly.errors import BackendError, BudgetExceeded
 from memfly.llm.base import Call
+from memfly.llm.budget import forget_budgets
 from memfly.llm.ledger import RoleCount, Tally
-from memfly.llm.limits import forget_budgets
 from memfly.llm.prices import Price
 from tests.support.fake_openai import FakeOpenAI, from_schema, schema_of
 from tests.support.runs import config, on_call, run

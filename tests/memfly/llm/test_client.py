@@ -9,10 +9,10 @@ import pytest
 
 from memfly.errors import BackendError, ParseError
 from memfly.llm.base import Reply
+from memfly.llm.budget import Budget
 from memfly.llm.client import LLM
 from memfly.llm.config import BudgetConfig
 from memfly.llm.ledger import Tally, scope
-from memfly.llm.limits import Budget
 from memfly.llm.prices import Price
 from memfly.types import Usage
 from tests.support.calls import GOOD, TOY, Inner, ToyInput, transient

@@ -14,8 +14,9 @@ import pytest
 
 from memfly.errors import BackendError, BudgetExceeded
 from memfly.llm.base import Call, Reply
+from memfly.llm.budget import Budget, forget_budgets, shared_budget
 from memfly.llm.config import BudgetConfig, RetryConfig
-from memfly.llm.limits import Adapter, Bucket, Budget, Limits, Slots, forget_budgets, shared_budget
+from memfly.llm.limits import Adapter, Bucket, Limits, Slots
 from memfly.llm.prices import Price
 from memfly.llm.retry import Retry
 from memfly.llm.wire import prompt_tokens

@@ -13,10 +13,10 @@ import pytest
 from memfly.embed import Embedder, Hashing
 from memfly.errors import BudgetExceeded, ConfigError
 from memfly.llm.base import Backend
+from memfly.llm.budget import forget_budgets
 from memfly.llm.client import LLM
 from memfly.llm.config import llm_config
 from memfly.llm.ledger import Tally, scope
-from memfly.llm.limits import forget_budgets
 from memfly.llm.stack import build_llm
 from memfly.tasks.ingest import INGEST, IngestInput
 from tests.support.calls import TOY, ToyInput, ToyOutput
