@@ -128,19 +128,25 @@ async def test_a_stop_in_the_middle_loses_no_call_that_was_paid(tmp_path: Path) 
         assert len(server.requests) == 40
 
 
+async def asked_twelve_times(llm: LLM, label: str) -> tuple[int, bool]:
+    """How many of twelve questions, one after another, were answered, and whether the budget stopped them."""
+    done, stopped = 0, False
+    try:
+        for i in range(12):
+            with scope("c", f"{label} {i}"):
+                await llm.run(INGEST, IngestInput("1 May", "Ann", f"I saw {i} birds"))
+            done += 1
+    except BudgetExceeded:
+        stopped = True
+    await llm.aclose()
+    return done, stopped
+
+
 async def test_jobs_of_one_process_share_the_limit(tmp_path: Path) -> None:
     async def job(server: FakeOpenAI, seed: str) -> int:
         settings = {"kind": "openai", "model": "fake-model", "base_url": server.url, "price": PRICED}
         llm = build(tmp_path / seed, **settings, budget={"usd": 0.2})
-        done = 0
-        try:
-            for i in range(12):
-                with scope("c", f"{seed} {i}"):
-                    await llm.run(INGEST, IngestInput("1 May", "Ann", f"I saw {i} birds"))
-                done += 1
-        except BudgetExceeded:
-            pass
-        await llm.aclose()
+        done, _ = await asked_twelve_times(llm, seed)
         return done
 
     with FakeOpenAI() as server:
@@ -158,16 +164,7 @@ async def test_a_budget_stops_and_a_larger_one_continues_without_paying_twice(tm
         price = {"prompt": 100.0, "cached": 100.0, "completion": 100.0}
         settings = {"kind": "openai", "model": "fake-model", "base_url": server.url, "price": price}
         llm = build(tmp_path, **settings, budget={"usd": usd})
-        done, stopped = 0, False
-        try:
-            for i in range(12):
-                with scope("c", f"q{i}"):
-                    await llm.run(INGEST, IngestInput("1 May", "Ann", f"I saw {i} birds"))
-                done += 1
-        except BudgetExceeded:
-            stopped = True
-        await llm.aclose()
-        return done, stopped
+        return await asked_twelve_times(llm, "q")
 
     with FakeOpenAI() as server:
         done, stopped = await work(server, 0.2)
